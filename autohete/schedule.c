@@ -173,8 +173,7 @@ static void prefer_early(struct build *b, int32_t u)
 static void update_on_host(struct build *b, int32_t u, int32_t mb)
 {
     struct ht_draft *g = b->g;
-    int32_t fresh = mb ? g->grad_mb[ht_draft_at(g, u, mb)] : g->grad[u];
-    ht_draft_copy(g, fresh, HT_DEVICE, HT_HOST, HT_PRODUCE, true);
+    ht_draft_copy(g, ht_draft_fresh_gradient(g, u, mb), HT_DEVICE, HT_HOST, HT_PRODUCE, true);
     prefer_early(b, u);
     if (mb) {
         ht_draft_accumulate(g, g->lanes->host, u, mb);
@@ -183,15 +182,6 @@ static void update_on_host(struct build *b, int32_t u, int32_t mb)
     if (!last(b, mb)) return;
     ht_draft_step(g, g->lanes->host, u, 1, true);
     prefer_early(b, u);
-}
-
-/* Appends the addition to the sum, and after the last micro-batch U_u. unit -1: ends the pass. */
-static void update_on_device(struct build *b, int32_t unit, int32_t mb)
-{
-    int32_t u = ht_draft_wait_reduced(b->g, unit);
-    if (u < 0) return;
-    if (mb) b->compute = ht_draft_accumulate(b->g, b->g->lanes->compute, u, mb);
-    if (last(b, mb)) b->compute = ht_draft_step(b->g, b->g->lanes->compute, u, 1, true);
 }
 
 static void backward_pass(struct build *b, int32_t mb)
@@ -208,9 +198,9 @@ static void backward_pass(struct build *b, int32_t mb)
         if (on_host(b, u))
             update_on_host(b, u, mb);
         else
-            update_on_device(b, u, mb);
+            b->compute = ht_draft_update_on_device(b->g, u, mb, b->compute);
     }
-    update_on_device(b, -1, mb);
+    b->compute = ht_draft_update_on_device(b->g, -1, mb, b->compute);
 }
 
 static void emit(struct ht_draft *g, const void *context)

@@ -2,6 +2,7 @@
 
 #include "baselines/passes.h"
 #include "common/base/array.h"
+#include "common/draft/turns.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -84,12 +85,10 @@ static void move_before_moment(struct ht_chunk_graph *b)
 
 /* ---- passes ---------------------------------------------------------------------------------------------------- */
 
-static void forward_pass(struct ht_chunk_graph *b, int32_t mb)
+static void forward(struct ht_chunk_graph *b, int32_t u, int32_t mb)
 {
-    for (int32_t u = 0; u < b->g->n_units; u++) {
-        move_before_moment(b);
-        ht_draft_forward(b->g, u, mb, ht_kept(b->g, u, b->m->c));
-    }
+    move_before_moment(b);
+    ht_draft_forward(b->g, u, mb, ht_kept(b->g, u, b->m->c));
 }
 
 /* Keeps a fresh gradient. With one micro-batch it replaces the parameter in the chunk, unless that is the master copy
@@ -107,23 +106,22 @@ static void keep_gradient(struct ht_chunk_graph *b, int32_t u, int32_t mb)
     }
     b->grad_in_place[u] = one;
     if (one) return;
-    int32_t fresh = mb ? g->grad_mb[ht_draft_at(g, u, mb)] : g->grad[u];
-    if (!device) ht_draft_copy(g, fresh, HT_DEVICE, HT_HOST, HT_PRODUCE, true);
-    if (mb) ht_draft_accumulate(g, device ? g->lanes->compute : g->lanes->host, u, mb);
+    if (!device)
+        ht_draft_gradient_to_host(g, u, mb, HT_PRODUCE);
+    else if (mb)
+        ht_draft_accumulate(g, g->lanes->compute, u, mb);
 }
 
-static void backward_pass(struct ht_chunk_graph *b, int32_t mb)
+static void backward(struct ht_chunk_graph *b, int32_t u, int32_t mb)
 {
-    for (int32_t u = b->g->n_units - 1; u >= 0; u--) {
-        if (ht_is_checkpointed(b->g, u, b->m->c)) {
-            move_before_moment(b);
-            ht_draft_recompute(b->g, u, 1, mb, HT_ALL_SUB_OPS);
-        }
+    if (ht_is_checkpointed(b->g, u, b->m->c)) {
         move_before_moment(b);
-        ht_draft_backward(b->g, u, mb);
-        if (b->m->check && b->g->blocking == HT_BLOCKS_HOST) ht_draft_block(b->g);
-        keep_gradient(b, u, mb);
+        ht_draft_recompute(b->g, u, 1, mb, HT_ALL_SUB_OPS);
     }
+    move_before_moment(b);
+    ht_draft_backward(b->g, u, mb);
+    if (b->m->check) ht_draft_block(b->g);
+    keep_gradient(b, u, mb);
 }
 
 /* ---- the iteration --------------------------------------------------------------------------------------------- */
@@ -144,8 +142,6 @@ static void emit(struct ht_draft *g, const void *styled)
 {
     struct ht_chunk_graph b = *(const struct ht_chunk_graph *)styled;
     int32_t n = b.m->chunks.n;
-    bool alone = g->layout->n_ranks == 1;
-    enum ht_blocking blocking = alone ? b.style->blocking : HT_BLOCKS_ALL;
     b.g = g;
     b.master = ht_numerics_has_master(&g->scenario->numerics);
     b.on_device = HT_NEW_ARRAY(bool, n);
@@ -154,15 +150,14 @@ static void emit(struct ht_draft *g, const void *styled)
     b.unused = ht_alloc_ids(n);
     b.unused32 = ht_alloc_ids(n);
     for (int32_t i = 0; i < n; i++) b.on_device[i] = b.m->moves.at_start[i];
-    g->blocking = blocking;
-    g->blocking_prev = ht_mark_create(g->schedule); /* last op that blocks */
+    ht_draft_blocks(g, g->layout->n_ranks == 1 ? b.style->blocking : HT_BLOCKS_ALL);
     b.style->place(&b);
-    for (int32_t j = 0; j < g->n_mb; j++) {
-        forward_pass(&b, j);
-        backward_pass(&b, j);
+    for (int32_t t = 0; t < g->n_mb * ht_turns(g->n_units); t++) {
+        struct ht_turn turn = ht_turn(g->n_units, t);
+        if (turn.forward) forward(&b, turn.unit, turn.round);
+        if (turn.backward) backward(&b, turn.unit, turn.round);
     }
     end_iteration(&b);
-    if (blocking == HT_BLOCKS_ALL) ht_mark_set(g->schedule, g->blocking_prev);
     free(b.on_device);
     free(b.fetched);
     free(b.grad_in_place);

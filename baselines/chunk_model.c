@@ -43,7 +43,7 @@ static struct ht_schedule *warm_up_graph(const struct ht_scenario *scenario, int
         ht_forward_pass(&g, j, c, -1);
         for (int32_t u = g.n_units - 1; u >= 0; u--) {
             ht_backward_step(&g, u, j, c);
-            ht_op_effect(g.schedule, j ? g.grad_mb[ht_draft_at(&g, u, j)] : g.grad[u], HT_DEVICE, HT_RELEASE);
+            ht_op_effect(g.schedule, ht_draft_fresh_gradient(&g, u, j), HT_DEVICE, HT_RELEASE);
         }
     }
     return ht_draft_end(&g);

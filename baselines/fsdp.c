@@ -60,18 +60,9 @@ static bool replicates(const struct ht_system *self)
     return self->variant == REPLICATE || self->variant == BY_SPEED || self->variant == REPLICATE_CKPT;
 }
 
-static enum ht_status layout_of(const struct ht_system *self, const struct ht_scenario *scenario,
-                                const struct ht_plan *plan, struct ht_error *err, struct ht_layout **out)
+static enum ht_sharding sharding_of(const struct ht_system *self)
 {
-    const struct ht_variable *m = ht_plan_variable(plan, "m"), *l = ht_plan_variable(plan, "l");
-    const struct ht_variable *share = ht_plan_variable(plan, "share");
-    struct ht_portion *portions = HT_NEW_ARRAY(struct ht_portion, m->n);
-    for (int32_t r = 0; r < m->n; r++)
-        portions[r] = (struct ht_portion){m->values[r], l->values[r], share ? share->values[r] : 0};
-    enum ht_sharding sharding = replicates(self) ? HT_SHARD_NONE : HT_SHARD_ALL;
-    enum ht_status status = ht_layout_uneven(scenario, sharding, portions, err, out);
-    free(portions);
-    return status;
+    return replicates(self) ? HT_SHARD_NONE : HT_SHARD_ALL;
 }
 
 /* Returns a vector of equal elements. */
@@ -161,7 +152,7 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
     }
     ht_plan_set(out, "c", ht_setting(settings, "c", self->variant == REPLICATE_CKPT ? scenario->model.layers : 0));
     struct ht_layout *layout;
-    if ((status = layout_of(self, scenario, out, err, &layout))) return status;
+    if ((status = ht_layout_planned(scenario, sharding_of(self), out, err, &layout))) return status;
     ht_layout_destroy(layout);
     snprintf(out->why, sizeof(out->why), "states are %s %d device%s; %s",
              replicates(self) ? "whole on" : "sharded over", ranks, ranks == 1 ? "" : "s",
@@ -175,7 +166,7 @@ static enum ht_status build(const struct ht_system *self, const struct ht_scenar
                             const struct ht_plan *plan, struct ht_error *err, struct ht_schedule **out)
 {
     struct ht_layout *layout;
-    enum ht_status status = layout_of(self, scenario, plan, err, &layout);
+    enum ht_status status = ht_layout_planned(scenario, sharding_of(self), plan, err, &layout);
     if (status) return status;
     struct ht_program program = {.name = self->name,
                                  .layout = layout,
@@ -189,62 +180,18 @@ static enum ht_status build(const struct ht_system *self, const struct ht_scenar
     return status;
 }
 
-const struct ht_system ht_fsdp = {
-    .name = "fsdp",
-    .title = "FSDP",
-    .source = "Zhao et al., VLDB 2023",
-    .summary = "sharded states, also unevenly; gradients reduced once an iteration",
-    .knobs = knobs,
-    .variant = REDUCE_ONCE,
-    .division = HT_PLANNED_REPLICAS,
-    .plan = plan,
-    .build = build,
-};
-
-const struct ht_system ht_fsdp_ga = {
-    .name = "fsdp_ga",
-    .title = "FSDP, reduction a micro-batch",
-    .source = "Zhao et al., VLDB 2023",
-    .summary = "fsdp with gradients reduced once a micro-batch",
-    .knobs = knobs,
-    .variant = REDUCE_EACH,
-    .division = HT_PLANNED_REPLICAS,
-    .plan = plan,
-    .build = build,
-};
-
-const struct ht_system ht_ddp = {
-    .name = "ddp",
-    .title = "DDP",
-    .source = "Li et al., VLDB 2020",
-    .summary = "whole states on every device, gradients all-reduced",
-    .knobs = ddp_knobs,
-    .variant = REPLICATE,
-    .division = HT_PLANNED_REPLICAS,
-    .plan = plan,
-    .build = build,
-};
-
-const struct ht_system ht_whale = {
-    .name = "whale",
-    .title = "Whale",
-    .source = "Jia et al., USENIX ATC 2022",
-    .summary = "ddp with a batch for each device by its speed",
-    .knobs = ddp_knobs,
-    .variant = BY_SPEED,
-    .division = HT_PLANNED_REPLICAS,
-    .plan = plan,
-    .build = build,
-};
-
-const struct ht_system ht_fast_dit = {
-    .name = "fast_dit",
-    .title = "Fast-DiT",
-    .source = "chuanyangjin/fast-DiT",
-    .summary = "ddp with every block recomputed",
-    .knobs = ddp_knobs,
-    .variant = REPLICATE_CKPT,
-    .division = HT_PLANNED_REPLICAS,
-    .plan = plan,
-    .build = build,
-};
+/* clang-format off */
+#define REPLICAS(NAME, TITLE, SOURCE, VARIANT, KNOBS, SUMMARY)                                                         \
+    {.name = NAME, .title = TITLE, .source = SOURCE, .summary = SUMMARY, .knobs = KNOBS, .variant = VARIANT,           \
+     .division = HT_PLANNED_REPLICAS, .plan = plan, .build = build}
+const struct ht_system ht_fsdp = REPLICAS("fsdp", "FSDP", "Zhao et al., VLDB 2023", REDUCE_ONCE, knobs,
+    "sharded states, also unevenly; gradients reduced once an iteration");
+const struct ht_system ht_fsdp_ga = REPLICAS("fsdp_ga", "FSDP, reduction a micro-batch", "Zhao et al., VLDB 2023", REDUCE_EACH, knobs,
+    "fsdp with gradients reduced once a micro-batch");
+const struct ht_system ht_ddp = REPLICAS("ddp", "DDP", "Li et al., VLDB 2020", REPLICATE, ddp_knobs,
+    "whole states on every device, gradients all-reduced");
+const struct ht_system ht_whale = REPLICAS("whale", "Whale", "Jia et al., USENIX ATC 2022", BY_SPEED, ddp_knobs,
+    "ddp with a batch for each device by its speed");
+const struct ht_system ht_fast_dit = REPLICAS("fast_dit", "Fast-DiT", "chuanyangjin/fast-DiT", REPLICATE_CKPT, ddp_knobs,
+    "ddp with every block recomputed");
+/* clang-format on */

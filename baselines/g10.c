@@ -25,9 +25,8 @@
  */
 #include "baselines/baselines.h"
 #include "common/base/array.h"
+#include "common/draft/hops.h"
 #include "policies/decide.h"
-
-#include <stdlib.h>
 
 static const struct ht_knob knobs[] = {
     HT_KNOBS_FATES,
@@ -95,77 +94,26 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
 struct build {
     struct ht_draft *g;
     struct ht_fates fates;
+    struct ht_hops params; /* P16, a turn ahead; turns are a micro-batch's */
     bool after, g_ssd;
-    int32_t head, mb;
-    int32_t turns;             /* of a micro-batch: units 0 .. head forward, head .. 0 backward, the head's as one */
-    int32_t *computed;         /* [n_units] last op of each turn of the backward pass */
-    int32_t *last;             /* [turns] last compute op of each turn of the micro-batch */
-    bool *in_host, *on_device; /* [n_units] P16 is there */
-    int32_t next_host, next_device; /* turn whose P16 comes next */
-    int32_t pending, read;          /* unit whose states are to be written, or -1; last SR */
+    int32_t mb;
+    int32_t pending; /* unit whose states are to be written, or -1 */
 };
 
-enum { AHEAD = 1 }; /* turns that P16 comes ahead */
-
-static int32_t unit_of(const struct build *b, int32_t turn)
+/* Names DP, which waits until the turn before the last two in whose time it may run has ended. */
+static void on_read(void *build, int32_t turn, int32_t unit)
 {
-    return turn <= b->head ? turn : 2 * b->head - turn;
-}
-
-/* Lists the units whose P16 a turn reads. Returns their number. */
-static int32_t reads(const struct build *b, int32_t turn, int32_t units[2])
-{
-    units[0] = unit_of(b, turn);
-    units[1] = 0;
-    return units[0] == b->head && b->g->scenario->model.tied ? 2 : 1;
-}
-
-/* Returns true if none of a turn's P16 is still there for a turn before. */
-static bool are_gone(const struct build *b, int32_t turn, const bool *there)
-{
-    int32_t units[2], n = reads(b, turn, units);
-    for (int32_t i = 0; i < n; i++)
-        if (there[units[i]]) return false;
-    return true;
-}
-
-/* Appends the copies of P16 that begin with a turn: to the GPU for the next one, to main memory for one more. */
-static void fetch(struct build *b, int32_t now)
-{
-    struct ht_draft *g = b->g;
-    int32_t units[2], t;
-    for (; (t = b->next_host) < b->turns && t <= now + AHEAD + 1 && are_gone(b, t, b->in_host); b->next_host++)
-        for (int32_t i = 0, n = reads(b, t, units); i < n; i++) {
-            ht_draft_copy(g, g->param[units[i]], HT_DISK, HT_HOST, HT_PRODUCE, false);
-            ht_fates_name(g, "DP", units[i], b->mb);
-            if (t >= AHEAD + 2) ht_op_after(g->schedule, b->last[t - AHEAD - 2]);
-            b->in_host[units[i]] = true;
-        }
-    for (; (t = b->next_device) < b->next_host && t <= now + AHEAD && are_gone(b, t, b->on_device); b->next_device++)
-        for (int32_t i = 0, n = reads(b, t, units); i < n; i++) {
-            ht_draft_copy(g, g->param[units[i]], HT_HOST, HT_DEVICE, HT_PRODUCE, true);
-            if (t >= AHEAD + 1) ht_op_after(g->schedule, b->last[t - AHEAD - 1]);
-            b->in_host[units[i]] = false;
-            b->on_device[units[i]] = true;
-        }
-}
-
-static void drop(struct build *b, int32_t turn)
-{
-    int32_t units[2], n = reads(b, turn, units);
-    for (int32_t i = 0; i < n; i++) {
-        ht_op_effect(b->g->schedule, b->g->param[units[i]], HT_DEVICE, HT_RELEASE);
-        b->on_device[units[i]] = false;
-    }
+    struct build *b = build;
+    ht_fates_name(b->g, "DP", unit, b->mb);
+    ht_hops_not_before(&b->params, ht_hops_first(&b->params, turn) - 1, 0);
 }
 
 /* Appends SW of the unit that has been stepped. */
 static void write(struct build *b)
 {
-    int32_t rows[4], u = b->pending;
-    if (u < 0) return;
-    ht_draft_copy_rows(b->g, rows, ht_draft_state_rows(b->g, u, true, rows), HT_HOST, HT_DISK, HT_UPDATE, true);
-    ht_fates_name(b->g, "SW", u, b->mb);
+    if (b->pending < 0) return;
+    ht_draft_copy_states(b->g, b->pending, 1, true, HT_HOST, HT_DISK, HT_UPDATE, true);
+    ht_fates_name(b->g, "SW", b->pending, b->mb);
     b->pending = -1;
 }
 
@@ -174,7 +122,7 @@ static void update(struct build *b, int32_t u, int32_t after)
 {
     struct ht_draft *g = b->g;
     int32_t rows[5], n = ht_draft_state_rows(g, u, false, rows);
-    ht_draft_copy_rows(g, rows, n, HT_DISK, HT_HOST, HT_PRODUCE, false);
+    ht_draft_copy_states(g, u, 1, false, HT_DISK, HT_HOST, HT_PRODUCE, false);
     ht_fates_name(g, "SR", u, b->mb);
     ht_op_after(g->schedule, after);
     if (b->g_ssd) {
@@ -187,8 +135,7 @@ static void update(struct build *b, int32_t u, int32_t after)
     ht_draft_copy_rows(g, rows, n, HT_HOST, HT_DEVICE, HT_PRODUCE, true);
     ht_fates_name(g, "SI", u, b->mb);
     ht_draft_step(g, g->lanes->compute, u, 1, true);
-    n = ht_draft_state_rows(g, u, true, rows);
-    ht_draft_copy_rows(g, rows, n, HT_DEVICE, HT_HOST, HT_PRODUCE, true);
+    ht_draft_copy_states(g, u, 1, true, HT_DEVICE, HT_HOST, HT_PRODUCE, true);
     ht_fates_name(g, "SO", u, b->mb);
     b->pending = u;
 }
@@ -197,9 +144,7 @@ static void update(struct build *b, int32_t u, int32_t after)
 static void put_away(struct build *b, int32_t u)
 {
     struct ht_draft *g = b->g;
-    int32_t fresh = b->mb ? g->grad_mb[ht_draft_at(g, u, b->mb)] : g->grad[u];
-    ht_draft_copy(g, fresh, HT_DEVICE, HT_HOST, HT_PRODUCE, true);
-    if (b->mb) ht_draft_accumulate(g, g->lanes->host, u, b->mb);
+    ht_draft_gradient_to_host(g, u, b->mb, HT_PRODUCE);
     if (!b->g_ssd || b->mb + 1 < g->own_mb) return;
     ht_draft_copy(g, g->grad[u], HT_HOST, HT_DISK, HT_PRODUCE, true);
     ht_fates_name(g, "GW", u, b->mb);
@@ -207,44 +152,40 @@ static void put_away(struct build *b, int32_t u)
 
 static void backward(struct build *b, int32_t turn, int32_t u)
 {
-    ht_fates_fetch(&b->fates, b->mb, b->head - u, b->computed);
-    b->last[turn] = b->computed[b->head - u] = ht_draft_backward(b->g, u, b->mb);
-    drop(b, turn);
+    int32_t *computed = b->params.computed;
+    ht_fates_fetch(&b->fates, b->mb, turn, computed);
+    computed[turn] = ht_draft_backward(b->g, u, b->mb);
+    ht_hops_drop(&b->params, turn);
     if (b->after)
         put_away(b, u);
     else
-        update(b, u, u < b->head ? b->computed[b->head - u - 1] : -1);
+        update(b, u, u + 1 < b->g->n_units ? computed[turn - 1] : -1);
 }
 
 static void micro_batch(struct build *b)
 {
-    b->next_host = b->next_device = 0;
-    for (int32_t turn = 0; turn < b->turns; turn++) {
-        int32_t u = unit_of(b, turn);
-        fetch(b, turn);
-        if (turn <= b->head) b->last[turn] = ht_draft_forward(b->g, u, b->mb, HT_ALL_SUB_OPS);
-        if (turn >= b->head) {
-            backward(b, turn, u);
+    ht_hops_restart(&b->params, -1);
+    for (int32_t turn = 0; turn < b->params.n_turns; turn++) {
+        struct ht_turn x = ht_turn(b->g->n_units, turn);
+        ht_hops_read(&b->params, turn);
+        ht_hops_fetch(&b->params, turn);
+        if (x.forward) b->params.computed[turn] = ht_draft_forward(b->g, x.unit, b->mb, HT_ALL_SUB_OPS);
+        if (x.backward) {
+            backward(b, turn, x.unit);
             continue;
         }
-        drop(b, turn);
-        if (u > 0) ht_fates_out(&b->fates, u, b->mb);
+        ht_hops_drop(&b->params, turn);
+        if (x.unit > 0) ht_fates_out(&b->fates, x.unit, b->mb);
     }
 }
 
 static void emit(struct ht_draft *g, const void *plan)
 {
-    struct build b = {.g = g,
-                      .after = ht_plan_get(plan, "after"),
-                      .g_ssd = ht_plan_get(plan, "g_ssd"),
-                      .head = g->n_units - 1,
-                      .turns = 2 * g->n_units - 1,
-                      .computed = ht_alloc_ids(g->n_units),
-                      .last = ht_alloc_ids(2 * g->n_units),
-                      .in_host = HT_NEW_ARRAY(bool, g->n_units),
-                      .on_device = HT_NEW_ARRAY(bool, g->n_units),
-                      .pending = -1};
+    struct build b = {.g = g, .after = ht_plan_get(plan, "after"), .g_ssd = ht_plan_get(plan, "g_ssd"), .pending = -1};
     ht_fates_init(&b.fates, g, plan);
+    ht_hops_init(&b.params, g, 1);
+    b.params.on_read = on_read;
+    b.params.system = &b;
     for (int32_t u = 0; u < g->n_units; u++) {
         g->realloc_on_step[u] = g->master[u] >= 0; /* the step makes P16 */
         ht_draft_place(g, g->param[u], HT_DISK);
@@ -253,20 +194,12 @@ static void emit(struct ht_draft *g, const void *plan)
     for (b.mb = 0; b.mb < g->own_mb; b.mb++) micro_batch(&b);
     b.mb = g->own_mb - 1;
     int32_t arrived = g->schedule->n_ops - 1;
-    for (int32_t u = b.head; u >= 0 && b.after; u--) update(&b, u, arrived);
+    for (int32_t u = g->n_units - 1; u >= 0 && b.after; u--) update(&b, u, arrived);
     write(&b);
-    free(b.computed);
-    free(b.last);
-    free(b.in_host);
-    free(b.on_device);
+    ht_hops_free(&b.params);
 }
 
-static enum ht_status build(const struct ht_system *self, const struct ht_scenario *scenario,
-                            const struct ht_plan *plan, struct ht_error *err, struct ht_schedule **out)
-{
-    struct ht_program program = {.name = self->name, .disk = true, .emit = emit, .context = plan};
-    return ht_build_graph(scenario, &program, err, out);
-}
+static const struct ht_program program = {.disk = true, .emit = emit};
 
 const struct ht_system ht_g10 = {
     .name = "g10",
@@ -277,5 +210,6 @@ const struct ht_system ht_g10 = {
     .one_device = true,
     .disk = true,
     .plan = plan,
-    .build = build,
+    .program = &program,
+    .build = ht_build_program,
 };

@@ -197,7 +197,7 @@ static void step(struct ht_chunk_graph *b)
     struct ht_draft *g = b->g;
     struct adam a = {.m = b->m, .g = g, .unwritten = -1, .stepped = g->schedule->n_ops - 1, .written = -1};
     int32_t n_device = b->m->chunks.first[b->m->room.n_pinned];
-    g->blocking = HT_BLOCKS_NOTHING; /* the optimizer's edges are its own, and control keeps them */
+    ht_draft_blocks(g, HT_BLOCKS_NOTHING); /* the optimizer's edges are its own, and control keeps them */
     step_on_host(&a, n_device);
     int32_t last = g->schedule->n_ops - 1;
     for (int32_t u = 0; u < n_device; u++) {

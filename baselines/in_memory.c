@@ -34,7 +34,7 @@ static void accumulate(struct ht_draft *g, int32_t unit, int32_t mb)
 {
     int32_t u = ht_draft_wait_reduced(g, unit);
     if (u < 0) return;
-    if (mb && !g->reduce_once) ht_draft_accumulate(g, g->lanes->compute, u, mb);
+    if (mb) ht_draft_accumulate(g, g->lanes->compute, u, mb);
     if (mb + 1 == g->n_mb) ht_draft_all_reduce(g, u);
 }
 
@@ -56,33 +56,16 @@ void ht_train_in_memory(struct ht_draft *g, const void *plan)
     for (int32_t u = 0; u < g->n_units; u++) ht_draft_step(g, g->lanes->compute, u, 1, true);
 }
 
-static enum ht_status build(const struct ht_system *self, const struct ht_scenario *scenario,
-                            const struct ht_plan *plan, struct ht_error *err, struct ht_schedule **out)
-{
-    struct ht_program program = {.name = self->name, .emit = ht_train_in_memory, .context = plan};
-    return ht_build_graph(scenario, &program, err, out);
-}
+static const struct ht_program program = {.emit = ht_train_in_memory};
 
-const struct ht_system ht_in_memory = {
-    .name = "in_memory",
-    .title = "In memory",
-    .ranks_title = "In memory, ZeRO-3",
-    .source = "plain training; the reference of every comparison",
-    .summary = "everything on the device; on several devices ZeRO-3 (sharded states)",
-    .knobs = knobs,
-    .variant = 0,
-    .plan = plan,
-    .build = build,
-};
-
-const struct ht_system ht_in_memory_ckpt = {
-    .name = "in_memory_ckpt",
-    .title = "In memory, full checkpointing",
-    .ranks_title = "In memory, ZeRO-3, full checkpointing",
-    .source = "Chen et al. 2016 (checkpointing)",
-    .summary = "in_memory with every block recomputed",
-    .knobs = knobs,
-    .variant = 1,
-    .plan = plan,
-    .build = build,
-};
+/* clang-format off */
+#define IN_MEMORY(NAME, TITLE, RANKS_TITLE, VARIANT, SOURCE, SUMMARY)                                                  \
+    {.name = NAME, .title = TITLE, .ranks_title = RANKS_TITLE, .source = SOURCE, .summary = SUMMARY, .knobs = knobs,   \
+     .variant = VARIANT, .plan = plan, .program = &program, .build = ht_build_program}
+const struct ht_system ht_in_memory = IN_MEMORY("in_memory", "In memory", "In memory, ZeRO-3", 0,
+    "plain training; the reference of every comparison",
+    "everything on the device; on several devices ZeRO-3 (sharded states)");
+const struct ht_system ht_in_memory_ckpt = IN_MEMORY("in_memory_ckpt", "In memory, full checkpointing",
+    "In memory, ZeRO-3, full checkpointing", 1, "Chen et al. 2016 (checkpointing)",
+    "in_memory with every block recomputed");
+/* clang-format on */

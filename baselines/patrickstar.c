@@ -246,7 +246,7 @@ static int32_t step_chunk(struct ht_chunk_graph *b, int32_t chunk, int32_t enque
 
 static void step(struct ht_chunk_graph *b)
 {
-    int32_t enqueued = b->g->computed;
+    int32_t enqueued = ht_draft_computed(b->g);
     for (int32_t i = 0; i < b->m->chunks.n; i++) enqueued = step_chunk(b, i, enqueued);
 }
 

@@ -130,22 +130,11 @@ static void forward_pass(struct build *b, int32_t mb)
 static void update_on_host(struct build *b, int32_t u, int32_t mb)
 {
     struct ht_draft *g = b->g;
-    int32_t fresh = mb ? g->grad_mb[ht_draft_at(g, u, mb)] : g->grad[u];
-    ht_draft_copy(g, fresh, HT_DEVICE, HT_HOST, HT_PRODUCE, true);
-    if (mb) ht_draft_accumulate(g, g->lanes->host, u, mb);
+    ht_draft_gradient_to_host(g, u, mb, HT_PRODUCE);
     if (!last(b, mb)) return;
     ht_draft_step(g, g->lanes->host, u, 1, true);
     if (!is_block(b, u)) ht_draft_copy(g, g->param[u], HT_HOST, HT_DEVICE, HT_UPDATE, false);
     ht_mark_set(g->schedule, b->barrier);
-}
-
-/* Appends the addition to the sum, and after the last micro-batch the step. unit -1: ends the pass. */
-static void update_on_device(struct build *b, int32_t unit, int32_t mb)
-{
-    int32_t u = ht_draft_wait_reduced(b->g, unit);
-    if (u < 0) return;
-    if (mb) b->compute = ht_draft_accumulate(b->g, b->g->lanes->compute, u, mb);
-    if (last(b, mb)) b->compute = ht_draft_step(b->g, b->g->lanes->compute, u, 1, true);
 }
 
 static void backward_pass(struct build *b, int32_t mb)
@@ -157,9 +146,9 @@ static void backward_pass(struct build *b, int32_t mb)
         if (on_host(b, u))
             update_on_host(b, u, mb);
         else
-            update_on_device(b, u, mb);
+            b->compute = ht_draft_update_on_device(b->g, u, mb, b->compute);
     }
-    update_on_device(b, -1, mb);
+    b->compute = ht_draft_update_on_device(b->g, -1, mb, b->compute);
 }
 
 static void emit(struct ht_draft *g, const void *plan)
@@ -178,12 +167,7 @@ static void emit(struct ht_draft *g, const void *plan)
     }
 }
 
-static enum ht_status build(const struct ht_system *self, const struct ht_scenario *scenario,
-                            const struct ht_plan *plan, struct ht_error *err, struct ht_schedule **out)
-{
-    struct ht_program program = {.name = self->name, .emit = emit, .context = plan};
-    return ht_build_graph(scenario, &program, err, out);
-}
+static const struct ht_program program = {.emit = emit};
 
 /* ---- plan ------------------------------------------------------------------------------------------------------ */
 
@@ -303,24 +287,12 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
     return HT_OK;
 }
 
-const struct ht_system ht_stronghold = {
-    .name = "stronghold",
-    .title = "StrongHold",
-    .source = "Sun et al. 2022, SC",
-    .summary = "a window of blocks on the device, CPU steps during the backward pass",
-    .knobs = knobs,
-    .variant = 0,
-    .plan = plan,
-    .build = build,
-};
-
-const struct ht_system ht_stronghold_ckpt = {
-    .name = "stronghold_ckpt",
-    .title = "StrongHold, full checkpointing",
-    .source = "Sun et al. 2022, SC",
-    .summary = "StrongHold with every block recomputed",
-    .knobs = knobs,
-    .variant = 1,
-    .plan = plan,
-    .build = build,
-};
+/* clang-format off */
+#define STRONGHOLD(NAME, TITLE, VARIANT, SUMMARY)                                                                      \
+    {.name = NAME, .title = TITLE, .source = "Sun et al. 2022, SC", .summary = SUMMARY, .knobs = knobs,                \
+     .variant = VARIANT, .plan = plan, .program = &program, .build = ht_build_program}
+const struct ht_system ht_stronghold = STRONGHOLD("stronghold", "StrongHold", 0,
+    "a window of blocks on the device, CPU steps during the backward pass");
+const struct ht_system ht_stronghold_ckpt = STRONGHOLD("stronghold_ckpt", "StrongHold, full checkpointing", 1,
+    "StrongHold with every block recomputed");
+/* clang-format on */

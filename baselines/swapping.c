@@ -79,14 +79,8 @@ struct build {
     struct ht_draft *g;
     struct ht_fates fates;
     int32_t mb;
-    int32_t *computed; /* [n_units] last op of each turn of the backward pass */
+    int32_t *computed; /* [turns of a micro-batch] last op of each of the backward pass */
 };
-
-/* Turn t of a backward pass is that of unit head - t. */
-static int32_t unit_of(const struct build *b, int32_t turn)
-{
-    return b->g->n_units - 1 - turn;
-}
 
 static unsigned recomputed(const struct build *b, int32_t u)
 {
@@ -112,8 +106,8 @@ static void accumulate(struct build *b, int32_t unit)
 static void backward_pass(struct build *b)
 {
     struct ht_draft *g = b->g;
-    for (int32_t turn = 0; turn < g->n_units; turn++) {
-        int32_t u = unit_of(b, turn);
+    for (int32_t turn = g->n_units - 1; turn < ht_turns(g->n_units); turn++) {
+        int32_t u = ht_turn(g->n_units, turn).unit;
         unsigned again = recomputed(b, u);
         ht_fates_fetch(&b->fates, b->mb, turn, b->computed);
         if (again) ht_draft_recompute(g, u, 1, b->mb, again);
@@ -125,7 +119,7 @@ static void backward_pass(struct build *b)
 
 static void emit(struct ht_draft *g, const void *plan)
 {
-    struct build b = {.g = g, .computed = ht_alloc_ids(g->n_units)};
+    struct build b = {.g = g, .computed = ht_alloc_ids(ht_turns(g->n_units))};
     ht_fates_init(&b.fates, g, plan);
     for (int32_t u = 0; u < g->n_units; u++) {
         ht_draft_place(g, g->param[u], HT_DEVICE);
@@ -139,44 +133,17 @@ static void emit(struct ht_draft *g, const void *plan)
     free(b.computed);
 }
 
-static enum ht_status build(const struct ht_system *self, const struct ht_scenario *scenario,
-                            const struct ht_plan *plan, struct ht_error *err, struct ht_schedule **out)
-{
-    struct ht_program program = {.name = self->name, .disk = self->disk, .emit = emit, .context = plan};
-    return ht_build_graph(scenario, &program, err, out);
-}
+static const struct ht_program program = {.emit = emit}, program_with_disk = {.emit = emit, .disk = true};
 
-const struct ht_system ht_capuchin = {
-    .name = "capuchin",
-    .title = "Capuchin",
-    .source = "Peng et al. 2020, ASPLOS",
-    .summary = "states on the device; activations swapped where that hides, then recomputed",
-    .knobs = knobs,
-    .variant = CAPUCHIN,
-    .plan = plan,
-    .build = build,
-};
-
-const struct ht_system ht_checkmate = {
-    .name = "checkmate",
-    .title = "Checkmate",
-    .source = "Jain et al. 2020, MLSys",
-    .summary = "states on the device; activations kept or recomputed by an integer program",
-    .knobs = checkmate_knobs,
-    .variant = CHECKMATE,
-    .plan = plan,
-    .build = build,
-};
-
-const struct ht_system ht_flashneuron = {
-    .name = "flashneuron",
-    .title = "FlashNeuron",
-    .source = "Bae et al. 2021, FAST",
-    .summary = "states on the device; activations offloaded to SSDs from the first layer on",
-    .knobs = knobs,
-    .variant = FLASHNEURON,
-    .one_device = true,
-    .disk = true,
-    .plan = plan,
-    .build = build,
-};
+/* clang-format off */
+#define SWAPPING(NAME, TITLE, SOURCE, VARIANT, KNOBS, PROGRAM, SUMMARY)                                                \
+    {.name = NAME, .title = TITLE, .source = SOURCE, .summary = SUMMARY, .knobs = KNOBS, .variant = VARIANT,           \
+     .one_device = VARIANT == FLASHNEURON, .disk = VARIANT == FLASHNEURON, .plan = plan, .program = PROGRAM,           \
+     .build = ht_build_program}
+const struct ht_system ht_capuchin = SWAPPING("capuchin", "Capuchin", "Peng et al. 2020, ASPLOS", CAPUCHIN, knobs, &program,
+    "states on the device; activations swapped where that hides, then recomputed");
+const struct ht_system ht_checkmate = SWAPPING("checkmate", "Checkmate", "Jain et al. 2020, MLSys", CHECKMATE, checkmate_knobs,
+    &program, "states on the device; activations kept or recomputed by an integer program");
+const struct ht_system ht_flashneuron = SWAPPING("flashneuron", "FlashNeuron", "Bae et al. 2021, FAST", FLASHNEURON, knobs,
+    &program_with_disk, "states on the device; activations offloaded to SSDs from the first layer on");
+/* clang-format on */

@@ -20,7 +20,7 @@
  */
 #include "baselines/baselines.h"
 #include "baselines/passes.h"
-#include "common/base/array.h"
+#include "common/draft/hops.h"
 
 static const struct ht_knob knobs[] = {HT_KNOB_C, {0}};
 
@@ -39,78 +39,43 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
 
 struct build {
     struct ht_draft *g;
+    struct ht_hops params; /* a turn ahead; turns are a micro-batch's */
     int32_t c, mb;
-    int32_t left; /* last compute op of the previous turn, or -1 */
 };
 
-/* Returns the number of turns of a micro-batch: units 0 .. L, the head's forward and backward, units L .. 0. */
-static int32_t n_turns(const struct build *b)
+/* Appends the passes of a turn and returns its last one. */
+static int32_t passes(struct build *b, int32_t turn)
 {
-    return 2 * b->g->n_units - 1;
-}
-static int32_t unit_at(const struct build *b, int32_t turn)
-{
-    return turn < b->g->n_units ? turn : 2 * (b->g->n_units - 1) - turn;
-}
-
-/* Appends the fetch of a turn's parameters, which begins with the turn before it. */
-static void fetch(struct build *b, int32_t turn)
-{
-    struct ht_draft *g = b->g;
-    if (turn >= n_turns(b)) return;
-    int32_t units[] = {unit_at(b, turn), turn == g->n_units - 1 && g->scenario->model.tied ? 0 : -1};
-    for (size_t i = 0; i < HT_COUNT(units) && units[i] >= 0; i++) {
-        ht_draft_copy(g, g->param[units[i]], HT_HOST, HT_DEVICE, HT_PRODUCE, false);
-        ht_op_after(g->schedule, b->left);
-    }
-}
-
-static void drop(struct build *b, int32_t u)
-{
-    struct ht_draft *g = b->g;
-    ht_op_effect(g->schedule, g->param[u], HT_DEVICE, HT_RELEASE);
-    if (u == g->n_units - 1 && g->scenario->model.tied) ht_op_effect(g->schedule, g->param[0], HT_DEVICE, HT_RELEASE);
-}
-
-static void offload_gradient(struct build *b, int32_t unit)
-{
-    struct ht_draft *g = b->g;
-    int32_t fresh = b->mb ? g->grad_mb[ht_draft_at(g, unit, b->mb)] : g->grad[unit];
-    ht_draft_copy(g, fresh, HT_DEVICE, HT_HOST, b->mb ? HT_PRODUCE : HT_UPDATE, true);
-    if (b->mb) ht_draft_accumulate(g, g->lanes->host, unit, b->mb);
-}
-
-static void forward(struct build *b, int32_t u)
-{
-    b->left = ht_draft_forward(b->g, u, b->mb, ht_kept(b->g, u, b->c));
-    if (u < b->g->n_units - 1) drop(b, u);
-}
-
-static void backward(struct build *b, int32_t u)
-{
-    b->left = ht_backward_step(b->g, u, b->mb, b->c);
-    drop(b, u);
-    offload_gradient(b, u);
+    struct ht_turn x = ht_turn(b->g->n_units, turn);
+    int32_t op = -1;
+    if (x.forward) op = ht_draft_forward(b->g, x.unit, b->mb, ht_kept(b->g, x.unit, b->c));
+    if (x.backward) op = ht_backward_step(b->g, x.unit, b->mb, b->c);
+    ht_hops_drop(&b->params, turn);
+    if (x.backward) ht_draft_gradient_to_host(b->g, x.unit, b->mb, HT_UPDATE);
+    return op;
 }
 
 static void emit(struct ht_draft *g, const void *plan)
 {
-    struct build b = {.g = g, .c = (int32_t)ht_plan_get(plan, "c"), .left = -1};
+    struct build b = {.g = g, .c = (int32_t)ht_plan_get(plan, "c")};
     int32_t last_step = ht_mark_create(g->schedule); /* the next iteration starts after it */
+    int32_t computed = -1;
+    ht_hops_init(&b.params, g, 1);
     for (int32_t u = 0; u < g->n_units; u++) {
         ht_draft_place(g, g->param[u], HT_HOST);
         ht_draft_place(g, g->grad[u], HT_HOST);
         ht_draft_place_states(g, u, HT_HOST);
     }
     for (b.mb = 0; b.mb < g->n_mb; b.mb++) {
-        fetch(&b, 0);
+        ht_hops_restart(&b.params, computed);
+        ht_hops_fetch(&b.params, -1);
         if (b.mb == 0) ht_op_after_prev(g->schedule, last_step);
-        for (int32_t turn = 0; turn < n_turns(&b); turn++) {
-            fetch(&b, turn + 1);
-            if (turn < g->n_units) forward(&b, unit_at(&b, turn));
-            if (turn >= g->n_units - 1) backward(&b, unit_at(&b, turn));
+        for (int32_t turn = 0; turn < b.params.n_turns; turn++) {
+            ht_hops_fetch(&b.params, turn);
+            computed = b.params.computed[turn] = passes(&b, turn);
         }
     }
+    ht_hops_free(&b.params);
     int32_t all_gradients = g->schedule->n_ops - 1; /* of a FIFO lane, so that all before it are done too */
     for (int32_t u = 0; u < g->n_units; u++) {
         ht_draft_step(g, g->lanes->host, u, 1, false);
@@ -119,31 +84,14 @@ static void emit(struct ht_draft *g, const void *plan)
     ht_mark_set(g->schedule, last_step);
 }
 
-static enum ht_status build(const struct ht_system *self, const struct ht_scenario *scenario,
-                            const struct ht_plan *plan, struct ht_error *err, struct ht_schedule **out)
-{
-    struct ht_program program = {.name = self->name, .emit = emit, .context = plan};
-    return ht_build_graph(scenario, &program, err, out);
-}
+static const struct ht_program program = {.emit = emit};
 
-const struct ht_system ht_zero3_offload = {
-    .name = "zero3_offload",
-    .title = "ZeRO-3, offloaded",
-    .source = "Rajbhandari et al. 2021, SC (ZeRO-Infinity)",
-    .summary = "everything on the host, parameters fetched unit by unit",
-    .knobs = knobs,
-    .variant = 0,
-    .plan = plan,
-    .build = build,
-};
-
-const struct ht_system ht_zero3_offload_ckpt = {
-    .name = "zero3_offload_ckpt",
-    .title = "ZeRO-3, offloaded, full checkpointing",
-    .source = "Rajbhandari et al. 2021, SC (ZeRO-Infinity)",
-    .summary = "the same with every block recomputed",
-    .knobs = knobs,
-    .variant = 1,
-    .plan = plan,
-    .build = build,
-};
+/* clang-format off */
+#define ZERO3(NAME, TITLE, VARIANT, SUMMARY)                                                                           \
+    {.name = NAME, .title = TITLE, .source = "Rajbhandari et al. 2021, SC (ZeRO-Infinity)", .summary = SUMMARY,        \
+     .knobs = knobs, .variant = VARIANT, .plan = plan, .program = &program, .build = ht_build_program}
+const struct ht_system ht_zero3_offload = ZERO3("zero3_offload", "ZeRO-3, offloaded", 0,
+    "everything on the host, parameters fetched unit by unit");
+const struct ht_system ht_zero3_offload_ckpt = ZERO3("zero3_offload_ckpt", "ZeRO-3, offloaded, full checkpointing", 1,
+    "the same with every block recomputed");
+/* clang-format on */

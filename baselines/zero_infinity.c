@@ -37,14 +37,12 @@
  */
 #include "baselines/baselines.h"
 #include "baselines/passes.h"
-#include "common/base/array.h"
 #include "common/base/minmax.h"
-#include "common/draft/works.h"
+#include "common/draft/hops.h"
 #include "common/plan/candidate.h"
 #include "common/schedule/verify.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 static const struct ht_knob knobs[] = {
     {"sub_group", "parameters in a sub-group of the optimizer, whole units", .min = 1, .max = (int64_t)1 << 40},
@@ -117,103 +115,41 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
 
 struct build {
     struct ht_draft *g;
+    struct ht_hops params; /* turns are a micro-batch's */
     int64_t sub_group;
-    int32_t prefetch, mb;
+    int32_t mb;
     bool grads_on_disk, params_on_disk, pipelined;
-    int32_t in, out; /* disk lanes */
     int32_t left;    /* last compute op of the previous turn, or -1 */
     int32_t input;   /* unit whose input is to leave the device next, or -1 */
     int32_t fresh;   /* unit whose gradient is, or -1 */
-    int32_t next;    /* turn whose parameters are read next */
     int32_t barrier; /* mark of the iteration's last write, for which the next one waits */
-    bool *waits;     /* [n_units]: parameters are in host memory, read and not yet on the device */
 };
 
-/* Returns the number of turns of a micro-batch: units 0 .. L, the head's forward and backward, units L .. 0. */
-static int32_t n_turns(const struct build *b)
+static bool is_block(const struct build *b, int32_t u)
 {
-    return 2 * b->g->n_units - 1;
-}
-static int32_t unit_at(const struct build *b, int32_t turn)
-{
-    return turn < b->g->n_units ? turn : 2 * (b->g->n_units - 1) - turn;
+    return ht_draft_kind(b->g, u) == HT_UNIT_BLOCK;
 }
 
-/* Appends a copy of rows between host and disk. letter: of the op's name, which has the first unit's number. */
-static void disk_copy(struct build *b, const int32_t *rows, int32_t n, bool write, unsigned to_flags,
-                      unsigned from_flags, const char *letter)
+/* Names a unit's op by letters. */
+static void name(const struct build *b, const char *letters, int32_t u)
 {
-    struct ht_schedule *s = b->g->schedule;
-    struct ht_label about = s->tensors[rows[0]].label;
-    const struct ht_label *last = &s->tensors[rows[n - 1]].label;
-    int64_t bytes = 0;
-    about.n_units = last->unit + last->n_units - about.unit;
-    for (int32_t i = 0; i < n; i++) bytes += s->tensors[rows[i]].bytes;
-    struct ht_work w = ht_disk_work(write, bytes);
-    ht_add_op(s, HT_OP_COPY, write ? b->out : b->in, about, ht_add_work(s, &w));
-    if (b->g->n_mb > 1 && about.micro_batch >= 0)
-        ht_op_name(s, "%s%d.%d", letter, about.unit, b->mb);
-    else
-        ht_op_name(s, "%s%d", letter, about.unit);
-    for (int32_t i = 0; i < n; i++) {
-        ht_op_effect(s, rows[i], write ? HT_HOST : HT_DISK, from_flags);
-        ht_op_effect(s, rows[i], write ? HT_DISK : HT_HOST, to_flags);
-    }
-    ht_charge_copy(s, b->g->links, write ? HT_HOST : HT_DISK, write ? HT_DISK : HT_HOST, bytes);
-    ht_draft_chain(b->g);
+    ht_op_name(b->g->schedule, "%s%d", letters, u);
 }
 
-/* Lists the units whose parameters a turn needs: its own, and for the head a tied table. Returns their number. */
-static int32_t units_of(const struct build *b, int32_t turn, int32_t units[2])
+/* Names the read of parameters, which follows the last way to the device. */
+static void on_read(void *build, int32_t turn, int32_t u)
 {
-    units[0] = unit_at(b, turn);
-    units[1] = 0;
-    return turn == b->g->n_units - 1 && b->g->scenario->model.tied ? 2 : 1;
-}
-
-/* Appends the reads of parameters up to a turn's, behind an op. Around the turn of the passes a unit comes twice within
-   few turns; its second read waits for the first one's way to the device. */
-static void read_params(struct build *b, int32_t turn, int32_t after)
-{
-    for (int32_t units[2]; b->next <= turn && b->next < n_turns(b); b->next++) {
-        int32_t n = units_of(b, b->next, units);
-        if (b->waits[units[0]] || (n == 2 && b->waits[units[1]])) return;
-        for (int32_t i = 0; i < n; i++) {
-            disk_copy(b, &b->g->param[units[i]], 1, false, HT_PRODUCE, HT_NEED, "RP");
-            ht_op_after(b->g->schedule, after);
-            b->waits[units[i]] = true;
-        }
-    }
-}
-
-/* Appends a turn's way from host to device, which begins with the turn before it, and a read further ahead. */
-static void fetch(struct build *b, int32_t turn)
-{
-    struct ht_draft *g = b->g;
-    int32_t units[2], op = -1;
-    if (turn >= n_turns(b) || !b->params_on_disk) return;
-    int32_t n = units_of(b, turn, units);
-    for (int32_t i = 0; i < n; i++) {
-        op = ht_draft_copy(g, g->param[units[i]], HT_HOST, HT_DEVICE, HT_PRODUCE, true);
-        ht_op_after(g->schedule, b->left);
-        b->waits[units[i]] = false;
-    }
-    read_params(b, turn + b->prefetch, op);
-}
-
-static void drop(struct build *b, int32_t u)
-{
-    struct ht_draft *g = b->g;
-    if (!b->params_on_disk) return;
-    ht_op_effect(g->schedule, g->param[u], HT_DEVICE, HT_RELEASE);
-    if (u == g->n_units - 1 && g->scenario->model.tied) ht_op_effect(g->schedule, g->param[0], HT_DEVICE, HT_RELEASE);
+    struct build *b = build;
+    name(b, "RP", u);
+    ht_op_after(b->g->schedule, b->params.last);
+    if (b->mb == 0 && turn == 0) ht_op_after_prev(b->g->schedule, b->barrier);
 }
 
 /* Returns true if the unit's input waits in host memory between the passes: a block's, but for the last one's, which is
    needed at once. */
 static bool input_leaves(const struct build *b, int32_t u)
 {
-    return ht_draft_kind(b->g, u) == HT_UNIT_BLOCK && u < b->g->n_units - 2 && b->mb < b->g->own_mb;
+    return is_block(b, u) && u < b->g->n_units - 2 && b->mb < b->g->own_mb;
 }
 
 /* Appends the way of an input off the device. In the order of ids it follows the next unit's pass, beside which it
@@ -227,21 +163,17 @@ static void offload_input(struct build *b)
 
 static void forward(struct build *b, int32_t u)
 {
-    struct ht_draft *g = b->g;
-    bool block = ht_draft_kind(g, u) == HT_UNIT_BLOCK;
-    b->left = ht_draft_forward(g, u, b->mb, block ? 0 : HT_ALL_SUB_OPS);
-    if (!b->params_on_disk && u == 0 && b->mb == 0) ht_op_after_prev(g->schedule, b->barrier);
-    if (u < g->n_units - 1) drop(b, u);
-    offload_input(b);
-    if (input_leaves(b, u)) b->input = u;
+    b->left = ht_draft_forward(b->g, u, b->mb, is_block(b, u) ? 0 : HT_ALL_SUB_OPS);
+    if (!b->params_on_disk && u == 0 && b->mb == 0) ht_op_after_prev(b->g->schedule, b->barrier);
 }
 
 /* Appends the way of a block's input back to the device, which begins with the turn before it. */
 static void fetch_input(struct build *b, int32_t turn)
 {
     struct ht_draft *g = b->g;
-    if (turn < g->n_units || turn >= n_turns(b) || !input_leaves(b, unit_at(b, turn))) return;
-    ht_draft_copy(g, g->x[ht_draft_at(g, unit_at(b, turn), b->mb)], HT_HOST, HT_DEVICE, HT_PRODUCE, true);
+    int32_t u = ht_turn(g->n_units, turn).unit;
+    if (turn < g->n_units || turn >= b->params.n_turns || !input_leaves(b, u)) return;
+    ht_draft_copy(g, g->x[ht_draft_at(g, u, b->mb)], HT_HOST, HT_DEVICE, HT_PRODUCE, true);
     ht_op_after(g->schedule, b->left);
 }
 
@@ -252,28 +184,51 @@ static void offload_gradient(struct build *b)
     int32_t u = b->fresh;
     if (u < 0) return;
     b->fresh = -1;
-    int32_t fresh = b->mb ? g->grad_mb[ht_draft_at(g, u, b->mb)] : g->grad[u], *sum = &g->grad[u];
-    if (b->mb && b->grads_on_disk) disk_copy(b, sum, 1, false, HT_PRODUCE, HT_NEED, "RG");
-    ht_draft_copy(g, fresh, HT_DEVICE, HT_HOST, HT_PRODUCE, true);
-    if (b->mb) ht_draft_accumulate(g, g->lanes->host, u, b->mb);
-    if (b->grads_on_disk) disk_copy(b, sum, 1, true, b->mb ? HT_UPDATE : HT_PRODUCE, HT_NEED | HT_RELEASE, "WG");
+    if (b->mb && b->grads_on_disk) {
+        ht_draft_copy(g, g->grad[u], HT_DISK, HT_HOST, HT_PRODUCE, false);
+        name(b, "RG", u);
+    }
+    ht_draft_gradient_to_host(g, u, b->mb, HT_PRODUCE);
+    if (!b->grads_on_disk) return;
+    ht_draft_copy(g, g->grad[u], HT_HOST, HT_DISK, b->mb ? HT_UPDATE : HT_PRODUCE, true);
+    name(b, "WG", u);
 }
 
 static void backward(struct build *b, int32_t u)
 {
-    struct ht_draft *g = b->g;
-    if (ht_draft_kind(g, u) == HT_UNIT_BLOCK) ht_draft_recompute(g, u, 1, b->mb, HT_ALL_SUB_OPS);
-    b->left = ht_draft_backward(g, u, b->mb);
-    drop(b, u);
-    offload_gradient(b);
-    b->fresh = u;
+    if (is_block(b, u)) ht_draft_recompute(b->g, u, 1, b->mb, HT_ALL_SUB_OPS);
+    b->left = ht_draft_backward(b->g, u, b->mb);
 }
 
-/* Lists the rows of a unit that a sub-group moves. read: what the step reads beside the gradient; else what it has
-   written, without a 16-bit copy that stays on the device. */
-static int32_t state_rows(const struct build *b, int32_t u, bool read, int32_t rows[4])
+/* Appends the passes of a turn. Beside them the next turn's input and parameters come, and what the turn before has made
+   leaves. */
+static void pass(struct build *b, int32_t turn)
 {
-    return ht_draft_state_rows(b->g, u, !read && b->params_on_disk, rows);
+    struct ht_turn x = ht_turn(b->g->n_units, turn);
+    fetch_input(b, turn + 1);
+    ht_hops_fetch(&b->params, turn);
+    ht_hops_read(&b->params, turn);
+    if (x.forward) forward(b, x.unit);
+    if (x.backward) backward(b, x.unit);
+    b->params.computed[turn] = b->left;
+    ht_hops_drop(&b->params, turn);
+    if (x.backward) {
+        offload_gradient(b);
+        b->fresh = x.unit;
+        return;
+    }
+    offload_input(b);
+    if (input_leaves(b, x.unit)) b->input = x.unit;
+}
+
+static void micro_batch(struct build *b)
+{
+    ht_hops_restart(&b->params, b->left);
+    ht_hops_read(&b->params, -2);
+    ht_hops_fetch(&b->params, -1);
+    ht_hops_read(&b->params, -1);
+    for (int32_t turn = 0; turn < b->params.n_turns; turn++) pass(b, turn);
+    offload_gradient(b);
 }
 
 /* Units [first, end). */
@@ -286,11 +241,13 @@ struct group {
 static int32_t read_group(struct build *b, struct group of, int32_t after)
 {
     struct ht_draft *g = b->g;
-    int32_t rows[4];
     for (int32_t u = of.first; u < of.end; u++) {
-        disk_copy(b, rows, state_rows(b, u, true, rows), false, HT_PRODUCE, HT_NEED, "RS");
+        ht_draft_copy_states(g, u, 1, false, HT_DISK, HT_HOST, HT_PRODUCE, false);
+        name(b, "RS", u);
         ht_op_after(g->schedule, after);
-        if (b->grads_on_disk) disk_copy(b, &g->grad[u], 1, false, HT_PRODUCE, HT_NEED | HT_RELEASE, "RG");
+        if (!b->grads_on_disk) continue;
+        ht_draft_copy(g, g->grad[u], HT_DISK, HT_HOST, HT_PRODUCE, true);
+        name(b, "RG", u);
     }
     return g->schedule->n_ops - 1;
 }
@@ -312,9 +269,9 @@ static int32_t step_group(struct build *b, struct group of, int32_t after)
 static int32_t write_group(struct build *b, struct group of, int32_t after)
 {
     struct ht_draft *g = b->g;
-    int32_t rows[4];
     for (int32_t u = of.first; u < of.end; u++) {
-        disk_copy(b, rows, state_rows(b, u, false, rows), true, HT_UPDATE, HT_NEED | HT_RELEASE, "WS");
+        ht_draft_copy_states(g, u, 1, b->params_on_disk, HT_HOST, HT_DISK, HT_UPDATE, true);
+        name(b, "WS", u);
         ht_op_after(g->schedule, after);
     }
     return g->schedule->n_ops - 1;
@@ -362,43 +319,31 @@ static void emit(struct ht_draft *g, const void *plan)
     struct ht_schedule *s = g->schedule;
     struct build b = {.g = g,
                       .sub_group = ht_plan_get(plan, "sub_group"),
-                      .prefetch = (int32_t)ht_plan_get(plan, "prefetch"),
                       .grads_on_disk = ht_plan_get(plan, "grads"),
                       .params_on_disk = ht_plan_get(plan, "params"),
                       .pipelined = ht_plan_get(plan, "pipeline"),
                       .left = -1,
                       .input = -1,
                       .fresh = -1,
-                      .waits = HT_NEW_ARRAY(bool, g->n_units)};
-    b.barrier = ht_mark_create(s);
-    b.in = ht_add_lane(s, "disk in", HT_LANE_DISK, g->rank, HT_FIFO);
-    b.out = ht_add_lane(s, "disk out", HT_LANE_DISK, g->rank, HT_FIFO);
+                      .barrier = ht_mark_create(s)};
+    g->lanes->disk_read = ht_add_lane(s, "disk in", HT_LANE_DISK, g->rank, HT_FIFO);
+    g->lanes->disk_write = ht_add_lane(s, "disk out", HT_LANE_DISK, g->rank, HT_FIFO);
+    ht_hops_init(&b.params, g, 1);
+    b.params.read_ahead = (int32_t)ht_plan_get(plan, "prefetch");
+    b.params.on_read = on_read;
+    b.params.system = &b;
     for (int32_t u = 0; u < g->n_units; u++) {
+        b.params.stays[u] = !b.params_on_disk;
         g->realloc_on_step[u] = g->master[u] >= 0;
         if (b.params_on_disk || g->master[u] < 0) ht_draft_place(g, g->param[u], HT_DISK);
         if (!b.params_on_disk) ht_draft_place(g, g->param[u], HT_DEVICE);
         ht_draft_place_states(g, u, HT_DISK);
     }
-    for (b.mb = 0; b.mb < g->n_mb; b.mb++) {
-        b.next = 0;
-        if (b.params_on_disk) {
-            read_params(&b, 0, b.left);
-            if (b.mb == 0) ht_op_after_prev(s, b.barrier);
-            read_params(&b, b.prefetch - 1, b.left);
-            fetch(&b, 0);
-        }
-        for (int32_t turn = 0; turn < n_turns(&b); turn++) {
-            fetch_input(&b, turn + 1);
-            fetch(&b, turn + 1);
-            if (turn < g->n_units) forward(&b, unit_at(&b, turn));
-            if (turn >= g->n_units - 1) backward(&b, unit_at(&b, turn));
-        }
-        offload_gradient(&b);
-    }
+    for (b.mb = 0; b.mb < g->n_mb; b.mb++) micro_batch(&b);
     int32_t after = s->n_ops - 1; /* of a FIFO lane, so that all gradients before it are there, too */
     step_all(&b, after);
     ht_mark_set(s, b.barrier);
-    free(b.waits);
+    ht_hops_free(&b.params);
 }
 
 /* Limits each space to what the ops need in the order of ids, which has all that the method means to overlap. So no
@@ -412,11 +357,12 @@ static void limit_memory(struct ht_schedule *s)
     ht_proof_free(&proof);
 }
 
+static const struct ht_program program = {.emit = emit};
+
 static enum ht_status build(const struct ht_system *self, const struct ht_scenario *scenario,
                             const struct ht_plan *plan, struct ht_error *err, struct ht_schedule **out)
 {
-    struct ht_program program = {.name = self->name, .emit = emit, .context = plan};
-    enum ht_status status = ht_build_graph(scenario, &program, err, out);
+    enum ht_status status = ht_build_program(self, scenario, plan, err, out);
     if (status == HT_OK) limit_memory(*out);
     return status;
 }
@@ -427,8 +373,8 @@ const struct ht_system ht_zero_infinity = {
     .source = "Rajbhandari et al. 2021, SC",
     .summary = "parameters and optimizer states on disk, sub-groups stepped one after the other",
     .knobs = knobs,
-    .variant = 0,
     .disk = true,
     .plan = plan,
+    .program = &program,
     .build = build,
 };

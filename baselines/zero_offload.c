@@ -51,17 +51,6 @@ static void place_residents(struct ht_draft *g)
     }
 }
 
-/* Copies a unit's fresh gradient to the host and, from the second micro-batch on, adds it to the sum. */
-static void offload_gradient(struct ht_draft *g, int32_t unit, int32_t mb)
-{
-    if (mb == 0) {
-        ht_draft_copy(g, g->grad[unit], HT_DEVICE, HT_HOST, HT_UPDATE, true);
-        return;
-    }
-    ht_draft_copy(g, g->grad_mb[ht_draft_at(g, unit, mb)], HT_DEVICE, HT_HOST, HT_PRODUCE, true);
-    ht_draft_accumulate(g, g->lanes->host, unit, mb);
-}
-
 static void emit(struct ht_draft *g, const void *plan)
 {
     int32_t c = (int32_t)ht_plan_get(plan, "c");
@@ -71,7 +60,7 @@ static void emit(struct ht_draft *g, const void *plan)
         ht_forward_pass(g, j, c, last_copy);
         for (int32_t u = g->n_units - 1; u >= 0; u--) {
             ht_backward_step(g, u, j, c);
-            offload_gradient(g, u, j);
+            ht_draft_gradient_to_host(g, u, j, HT_UPDATE);
         }
     }
     int32_t all_gradients = g->schedule->n_ops - 1; /* of a FIFO lane, so that all before it are done too */
@@ -83,31 +72,14 @@ static void emit(struct ht_draft *g, const void *plan)
     ht_mark_set(g->schedule, last_copy);
 }
 
-static enum ht_status build(const struct ht_system *self, const struct ht_scenario *scenario,
-                            const struct ht_plan *plan, struct ht_error *err, struct ht_schedule **out)
-{
-    struct ht_program program = {.name = self->name, .emit = emit, .context = plan};
-    return ht_build_graph(scenario, &program, err, out);
-}
+static const struct ht_program program = {.emit = emit};
 
-const struct ht_system ht_zero_offload = {
-    .name = "zero_offload",
-    .title = "ZeRO-Offload",
-    .source = "Ren et al. 2021, USENIX ATC",
-    .summary = "gradients and optimizer on the host, parameters on the device",
-    .knobs = knobs,
-    .variant = 0,
-    .plan = plan,
-    .build = build,
-};
-
-const struct ht_system ht_zero_offload_ckpt = {
-    .name = "zero_offload_ckpt",
-    .title = "ZeRO-Offload, full checkpointing",
-    .source = "Ren et al. 2021, USENIX ATC",
-    .summary = "ZeRO-Offload with every block recomputed",
-    .knobs = knobs,
-    .variant = 1,
-    .plan = plan,
-    .build = build,
-};
+/* clang-format off */
+#define ZERO_OFFLOAD(NAME, TITLE, VARIANT, SUMMARY)                                                                    \
+    {.name = NAME, .title = TITLE, .source = "Ren et al. 2021, USENIX ATC", .summary = SUMMARY, .knobs = knobs,        \
+     .variant = VARIANT, .plan = plan, .program = &program, .build = ht_build_program}
+const struct ht_system ht_zero_offload = ZERO_OFFLOAD("zero_offload", "ZeRO-Offload", 0,
+    "gradients and optimizer on the host, parameters on the device");
+const struct ht_system ht_zero_offload_ckpt = ZERO_OFFLOAD("zero_offload_ckpt", "ZeRO-Offload, full checkpointing", 1,
+    "ZeRO-Offload with every block recomputed");
+/* clang-format on */

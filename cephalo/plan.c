@@ -191,13 +191,6 @@ static enum ht_status ask_all(const struct ht_system *self, const struct ht_scen
 
 /* ---- the decision ---------------------------------------------------------------------------------------------- */
 
-static void set_by_rank(struct ht_plan *plan, const char *name, int32_t n, const int64_t *values, bool decimal)
-{
-    struct ht_variable v = {.kind = HT_VARIABLE_BY_RANK, .decimal = decimal, .n = n, .values = (int64_t *)values};
-    snprintf(v.name, sizeof v.name, "%s", name);
-    ht_plan_set_vector(plan, &v);
-}
-
 /* Takes the forced m and l, or calls the optimizer. A single GPU takes the scenario's micro-batches, since there is
    nothing to divide. */
 static enum ht_status choose_parts(const struct ht_system *self, const struct ht_settings *settings,
@@ -327,10 +320,10 @@ static enum ht_status decide(const struct ht_system *self, const struct ht_scena
     }
     if (!status) {
         struct cephalo_outcome x = cephalo_evaluate(p, parts);
-        set_by_rank(out, "m", p->n_gpus, m, false);
-        set_by_rank(out, "l", p->n_gpus, l, false);
+        ht_plan_set_values(out, "m", HT_VARIABLE_BY_RANK, p->n_gpus, m, false);
+        ht_plan_set_values(out, "l", HT_VARIABLE_BY_RANK, p->n_gpus, l, false);
         if (share) ht_plan_set_vector(out, share);
-        if (!share) set_by_rank(out, "share", p->n_gpus, shares, true);
+        if (!share) ht_plan_set_values(out, "share", HT_VARIABLE_BY_RANK, p->n_gpus, shares, true);
         const char *state = share ? "forced" : even ? "even" : "divided by memory";
         int64_t rest;
         struct ht_error lacks;

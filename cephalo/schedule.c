@@ -26,26 +26,20 @@
 #include "cephalo/partition.h"
 
 #include "common/base/array.h"
+#include "common/draft/turns.h"
 
 #include <stdlib.h>
 
-/* The rank's own passes in order. Step v l + j is visit v of micro-batch j. Visits 0 .. H - 1 are forward, visit H is
-   the head's, visit 2 H - u is the backward of unit u. */
+/* The rank's own passes in order. Step v l + j is turn v of micro-batch j: a visit is a turn of all micro-batches. */
 struct build {
     struct ht_draft *g;
     bool offload;
-    int32_t head;    /* H */
     int32_t *passed; /* [steps] last compute op of each step */
 };
 
 static bool swaps(const struct build *b)
 {
     return b->offload && b->g->own_mb > 1;
-}
-
-static int32_t unit_of(const struct build *b, int32_t visit)
-{
-    return visit <= b->head ? visit : 2 * b->head - visit;
 }
 
 static void bring(const struct build *b, int32_t row, bool last, int32_t after)
@@ -58,15 +52,12 @@ static void bring(const struct build *b, int32_t row, bool last, int32_t after)
 static void fetch(const struct build *b, int32_t step)
 {
     const struct ht_draft *g = b->g;
-    int32_t visit = step / g->own_mb, j = step % g->own_mb, u = unit_of(b, visit);
-    int32_t after = step >= 2 ? b->passed[step - 2] : -1; /* end of the step whose room it takes */
-    bool backward = visit > b->head;
-    if (visit > 2 * b->head || u == 0) {
-        if (backward && u == 0 && swaps(b) && visit <= 2 * b->head) bring(b, g->dx[ht_draft_at(g, 1, j)], true, after);
-        return;
-    }
-    if (backward ? b->offload : swaps(b)) bring(b, g->x[ht_draft_at(g, u, j)], visit >= b->head, after);
-    if (backward && swaps(b)) bring(b, g->dx[ht_draft_at(g, u + 1, j)], true, after);
+    int32_t j = step % g->own_mb, after = step >= 2 ? b->passed[step - 2] : -1; /* the step whose room it takes */
+    struct ht_turn x = ht_turn(g->n_units, step / g->own_mb);
+    if (x.round) return; /* there is no such step */
+    bool needs_input = x.unit > 0 && (x.forward ? swaps(b) : b->offload);
+    if (needs_input) bring(b, g->x[ht_draft_at(g, x.unit, j)], x.backward, after);
+    if (!x.forward && swaps(b)) bring(b, g->dx[ht_draft_at(g, x.unit + 1, j)], true, after);
 }
 
 static void send(const struct build *b, int32_t row, bool leaves)
@@ -81,7 +72,7 @@ static void forward(const struct build *b, int32_t u, int32_t j)
     if (!b->offload || j >= g->own_mb) return;
     /* With one micro-batch X(u) is on its way to the host while F(u) reads it. The copy of X(u + 1) comes after both,
        so it frees X(u): were F(u) to do that, it would have to wait for the copy of its own input. */
-    bool sends = swaps(b) || u + 1 < b->head, at_once = swaps(b) || !sends;
+    bool sends = swaps(b) || u + 2 < g->n_units, at_once = swaps(b) || !sends;
     int32_t in = g->x[ht_draft_at(g, u, j)];
     if (u > 0 && at_once) ht_op_effect(g->schedule, in, HT_DEVICE, HT_RELEASE);
     if (sends) send(b, g->x[ht_draft_at(g, u + 1, j)], swaps(b));
@@ -91,33 +82,34 @@ static void forward(const struct build *b, int32_t u, int32_t j)
 static void backward(const struct build *b, int32_t u, int32_t j)
 {
     struct ht_draft *g = b->g;
-    if (u == b->head) ht_draft_forward(g, u, j, HT_ALL_SUB_OPS);
+    if (u == g->n_units - 1) ht_draft_forward(g, u, j, HT_ALL_SUB_OPS);
     if (ht_draft_kind(g, u) == HT_UNIT_BLOCK) ht_draft_recompute(g, u, 1, j, HT_ALL_SUB_OPS);
     ht_draft_backward(g, u, j);
-    if (j > 0 && !g->sharded) ht_draft_accumulate(g, g->lanes->compute, u, j); /* else the reduce-scatter sums */
+    if (j > 0) ht_draft_accumulate(g, g->lanes->compute, u, j);
     if (u > 0 && swaps(b) && j < g->own_mb) send(b, g->dx[ht_draft_at(g, u, j)], true);
 }
 
-static void visit(const struct build *b, int32_t visit)
+static void visit(const struct build *b, int32_t turn)
 {
     struct ht_draft *g = b->g;
+    struct ht_turn x = ht_turn(g->n_units, turn);
     for (int32_t j = 0; j < g->n_mb; j++) {
-        int32_t step = visit * g->own_mb + j;
+        int32_t step = turn * g->own_mb + j;
         if (j < g->own_mb) fetch(b, step + 1);
-        (visit < b->head ? forward : backward)(b, unit_of(b, visit), j);
-        if (j < g->own_mb) b->passed[step] = g->computed;
+        (x.backward ? backward : forward)(b, x.unit, j);
+        if (j < g->own_mb) b->passed[step] = ht_draft_computed(g);
     }
 }
 
 void cephalo_emit(struct ht_draft *g, const void *plan)
 {
-    struct build b = {.g = g, .offload = ht_plan_get(plan, "offload"), .head = g->n_units - 1};
-    b.passed = HT_NEW_ARRAY(int32_t, (2 * b.head + 1) * g->own_mb);
+    int32_t turns = ht_turns(g->n_units);
+    struct build b = {.g = g, .offload = ht_plan_get(plan, "offload"), .passed = ht_alloc_ids(turns * g->own_mb)};
     for (int32_t u = 0; u < g->n_units; u++) {
         ht_draft_place(g, g->param[u], HT_DEVICE);
         ht_draft_place_states(g, u, HT_DEVICE);
     }
-    for (int32_t v = 0; v <= 2 * b.head; v++) visit(&b, v);
+    for (int32_t v = 0; v < turns; v++) visit(&b, v);
     for (int32_t u = 0; u < g->n_units; u++) ht_draft_step(g, g->lanes->compute, u, 1, true);
     free(b.passed);
 }
@@ -151,15 +143,10 @@ static void cut_units(const struct ht_scenario *scenario, const struct ht_variab
 enum ht_status cephalo_build(const struct ht_system *self, const struct ht_scenario *scenario,
                              const struct ht_plan *plan, struct ht_error *err, struct ht_schedule **out)
 {
-    const struct ht_variable *m = ht_plan_variable(plan, "m"), *l = ht_plan_variable(plan, "l");
-    const struct ht_variable *share = ht_plan_variable(plan, "share");
-    struct ht_portion *portions = HT_NEW_ARRAY(struct ht_portion, m->n);
     struct ht_layout *layout = NULL;
-    for (int32_t r = 0; r < m->n; r++) portions[r] = (struct ht_portion){m->values[r], l->values[r], share->values[r]};
-    enum ht_status status = ht_layout_uneven(scenario, HT_SHARD_ALL, portions, err, &layout);
-    free(portions);
+    enum ht_status status = ht_layout_planned(scenario, HT_SHARD_ALL, plan, err, &layout);
     if (status) return status;
-    cut_units(scenario, share, layout);
+    cut_units(scenario, ht_plan_variable(plan, "share"), layout);
     struct ht_program program = cephalo_program(self->name, layout, plan);
     status = ht_build_graph(scenario, &program, err, out);
     ht_layout_destroy(layout);

@@ -64,12 +64,7 @@ static void emit(struct ht_draft *g, const void *plan)
             fetch(g, u);
             ht_draft_backward(g, u, j);
             drop(g, u);
-            if (j == 0) {
-                ht_draft_copy(g, g->grad[u], HT_DEVICE, HT_HOST, HT_UPDATE, true);
-            } else {
-                ht_draft_copy(g, g->grad_mb[ht_draft_at(g, u, j)], HT_DEVICE, HT_HOST, HT_PRODUCE, true);
-                ht_draft_accumulate(g, g->lanes->host, u, j);
-            }
+            ht_draft_gradient_to_host(g, u, j, HT_UPDATE);
         }
     }
     for (int32_t u = 0; u < g->n_units; u++) {
@@ -78,12 +73,7 @@ static void emit(struct ht_draft *g, const void *plan)
     }
 }
 
-static enum ht_status build(const struct ht_system *self, const struct ht_scenario *scenario,
-                            const struct ht_plan *plan, struct ht_error *err, struct ht_schedule **out)
-{
-    struct ht_program program = {.name = self->name, .emit = emit, .context = plan};
-    return ht_build_graph(scenario, &program, err, out);
-}
+static const struct ht_program program = {.emit = emit};
 
 const struct ht_system ht_example_stream = {
     .name = "example_stream",
@@ -91,5 +81,6 @@ const struct ht_system ht_example_stream = {
     .source = "docs/write-your-own-system.md",
     .summary = "blocks live on the host, the device borrows them one at a time",
     .plan = plan,
-    .build = build,
+    .program = &program,
+    .build = ht_build_program,
 };

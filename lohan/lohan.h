@@ -152,24 +152,28 @@ int32_t lohan_swapped_rows(const struct lohan_activations *a, int32_t unit, int3
 /* Appends AO and AW: a block's swapped activations leave the GPU. */
 void lohan_swap_out(struct lohan_activations *a, int32_t unit, int32_t mb);
 
-enum ht_status lohan_build(const struct ht_system *self, const struct ht_scenario *scenario, const struct ht_plan *plan,
-                           struct ht_error *err, struct ht_schedule **out);
+extern const struct ht_program lohan_program;
+
+/* Units that are updated together: `low` and those above it. */
+struct lohan_group {
+    int32_t low, n; /* n 0: there is none */
+};
 
 /* The optimizer's side of a draft: gradients that have arrived, grouped, and what waits to be written. */
 struct lohan_optimizer {
     struct ht_draft *g;
     enum lohan_update order;
-    bool after_backward;    /* no R before the last gradient is in main memory */
-    bool grads_on_ssd;      /* gradients wait there, not in main memory; only with after_backward */
-    int64_t group;          /* parameters that a group of units has at least */
-    int32_t low, high;      /* units that have arrived and are in no group yet; high < low: none */
-    int64_t waiting;        /* parameters of these */
-    const int32_t *arrived; /* [n_arrived] ops that brought the last of these to main memory */
+    bool after_backward;     /* no R before the last gradient is in main memory */
+    bool grads_on_ssd;       /* gradients wait there, not in main memory; only with after_backward */
+    int64_t group;           /* parameters that a group of units has at least */
+    struct lohan_group open; /* units that have arrived and are in no group yet */
+    int64_t waiting;         /* parameters of these */
+    const int32_t *arrived;  /* [n_arrived] ops that brought the last of these to main memory */
     int32_t n_arrived;
-    int32_t pending_low, pending_high; /* group that has been stepped and is not written yet; high < low: none */
-    int32_t read, written;             /* last R and last W, or -1 */
-    int32_t *lows, *highs;             /* with after_backward: the groups' lowest and highest units */
-    int32_t n_groups;                  /* of these */
+    struct lohan_group unwritten; /* has been stepped and is not written yet */
+    int32_t written;              /* last W, or -1 */
+    struct lohan_group *closed;   /* [n_closed] with after_backward: those that wait for its end */
+    int32_t n_closed;
 };
 
 /* Begins an optimizer over units that arrive in falling order. */

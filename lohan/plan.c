@@ -82,16 +82,10 @@ static void set_variables(const struct lohan_planner *q, struct ht_plan *out)
 {
     const struct ht_settings *forced = q->settings;
     bool art = lohan_is(q, LOHAN_ARTIFACT);
-    for (int part = 0; part < HT_N_PARTS; part++) {
-        struct ht_variable v = {.kind = HT_VARIABLE_LIST, .n = q->blocks, .values = q->fates[part]};
-        snprintf(v.name, sizeof v.name, "%s", ht_part_names[part]);
-        ht_plan_set_vector(out, &v);
-    }
-    for (int k = 0; k < LOHAN_N_REPEATED; k++) {
-        struct ht_variable v = {.kind = HT_VARIABLE_LIST, .n = q->blocks, .values = q->again[k]};
-        snprintf(v.name, sizeof v.name, "%s", lohan_repeated_names[k]);
-        ht_plan_set_vector(out, &v);
-    }
+    for (int part = 0; part < HT_N_PARTS; part++)
+        ht_plan_set_values(out, ht_part_names[part], HT_VARIABLE_LIST, q->blocks, q->fates[part], false);
+    for (int k = 0; k < LOHAN_N_REPEATED; k++)
+        ht_plan_set_values(out, lohan_repeated_names[k], HT_VARIABLE_LIST, q->blocks, q->again[k], false);
     ht_plan_set(out, "A_G2M", q->swapped_bytes);
     ht_plan_set(out, "A_ssd", q->ssd_bytes);
     ht_plan_set(out, "prefetch_f", q->prefetch_f);
@@ -382,7 +376,8 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
 /* clang-format off */
 #define LOHAN_SYSTEM(NAME, TITLE, VARIANT, KNOBS, SUMMARY)                                                             \
     {.name = NAME, .title = TITLE, .source = "Liao et al., LoHan", .summary = SUMMARY, .knobs = KNOBS,                 \
-     .variant = VARIANT, .division = HT_SHARED_STATES, .disk = true, .plan = plan, .build = lohan_build}
+     .variant = VARIANT, .division = HT_SHARED_STATES, .disk = true, .plan = plan,                \
+     .program = &lohan_program, .build = ht_build_program}
 const struct ht_system lohan = LOHAN_SYSTEM("lohan", "LoHan", LOHAN, knobs,
     "model states on SSDs, out-of-core CPU steps during the backward pass, planned activation swapping");
 const struct ht_system lohan_halves = LOHAN_SYSTEM("lohan_halves", "LoHan, blocks in halves", LOHAN_HALVES, halves_knobs,

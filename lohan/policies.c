@@ -89,7 +89,8 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
 /* clang-format off */
 #define SYSTEM(NAME, TITLE, VARIANT, KNOBS, SUMMARY)                                                                   \
     {.name = NAME, .title = TITLE, .source = "Liao et al., LoHan", .summary = SUMMARY, .knobs = KNOBS,                 \
-     .variant = VARIANT, .division = HT_SHARED_STATES, .disk = true, .plan = plan, .build = lohan_build}
+     .variant = VARIANT, .division = HT_SHARED_STATES, .disk = true, .plan = plan,                \
+     .program = &lohan_program, .build = ht_build_program}
 const struct ht_system lohan_cap = SYSTEM("lohan_cap", "LoHan+Cap", CAP, knobs,
     "LoHan with Capuchin's policy for activations, main memory only");
 const struct ht_system lohan_g10 = SYSTEM("lohan_g10", "LoHan+G10", G10, g10_knobs,

@@ -33,20 +33,8 @@ void lohan_optimizer_init(struct lohan_optimizer *o, struct ht_draft *g, const s
                                   .after_backward = ht_plan_get(plan, "after"),
                                   .grads_on_ssd = ht_plan_get(plan, "g_ssd"),
                                   .group = ht_plan_get(plan, "group"),
-                                  .high = -1,
-                                  .pending_high = -1,
-                                  .read = -1,
+                                  .closed = HT_NEW_ARRAY(struct lohan_group, g->n_units),
                                   .written = -1};
-    o->lows = HT_NEW_ARRAY(int32_t, g->n_units);
-    o->highs = HT_NEW_ARRAY(int32_t, g->n_units);
-}
-
-/* Lists the states of units low to high: P32 and OS32, and with p16 the 16-bit parameters. Returns their number. */
-static int32_t states(const struct ht_draft *g, int32_t low, int32_t high, bool p16, int32_t *rows)
-{
-    int32_t n = 0;
-    for (int32_t u = low; u <= high; u++) n += ht_draft_state_rows(g, u, p16, rows + n);
-    return n;
 }
 
 static void name(struct ht_draft *g, const char *letters, int32_t unit)
@@ -55,29 +43,20 @@ static void name(struct ht_draft *g, const char *letters, int32_t unit)
     ht_op_priority(g->schedule, LOHAN_UPDATES);
 }
 
-/* Appends the way of a group's gradients to the SSDs, all at once: they may be checked together before
+/* Appends the way of a group's gradients to the SSDs or back, all at once: they may be checked together before
    (common/draft/control.h). */
-static void write_gradients(struct lohan_optimizer *o, int32_t low, int32_t high)
+static void move_gradients(struct lohan_optimizer *o, struct lohan_group x, bool write)
 {
-    struct ht_draft *g = o->g;
-    ht_draft_copy_rows(g, g->grad + low, high - low + 1, HT_HOST, HT_DISK, HT_PRODUCE, true);
-    name(g, "GW", low);
+    enum ht_tier from = write ? HT_HOST : HT_DISK, to = write ? HT_DISK : HT_HOST;
+    ht_draft_copy_rows(o->g, o->g->grad + x.low, x.n, from, to, HT_PRODUCE, true);
+    name(o->g, write ? "GW" : "GR", x.low);
 }
 
-static void read_gradients(struct lohan_optimizer *o, int32_t low, int32_t high)
+/* Appends W of a group: P32, OS32 and the 16-bit parameters. */
+static void write(struct lohan_optimizer *o, struct lohan_group x)
 {
-    struct ht_draft *g = o->g;
-    ht_draft_copy_rows(g, g->grad + low, high - low + 1, HT_DISK, HT_HOST, HT_PRODUCE, true);
-    name(g, "GR", low);
-}
-
-/* Appends W of a group. */
-static void write(struct lohan_optimizer *o, int32_t low, int32_t high, int32_t *rows)
-{
-    int32_t n = states(o->g, low, high, true, rows);
-    ht_draft_copy_rows(o->g, rows, n, HT_HOST, HT_DISK, HT_UPDATE, true);
-    name(o->g, "SW", low);
-    o->written = o->g->schedule->n_ops - 1;
+    o->written = ht_draft_copy_states(o->g, x.low, x.n, true, HT_HOST, HT_DISK, HT_UPDATE, true);
+    name(o->g, "SW", x.low);
 }
 
 /* Makes the last op wait for gradients. */
@@ -87,57 +66,53 @@ static void after(struct ht_draft *g, const int32_t *arrived, int32_t n)
 }
 
 /* Appends R and C of a group, and the W that is due. */
-static void update(struct lohan_optimizer *o, int32_t low, int32_t high, const int32_t *arrived, int32_t n_arrived)
+static void update(struct lohan_optimizer *o, struct lohan_group x, const int32_t *arrived, int32_t n_arrived)
 {
     struct ht_draft *g = o->g;
-    int32_t *rows = HT_NEW_ARRAY(int32_t, 4 * g->n_units), n = states(g, low, high, false, rows);
     if (o->grads_on_ssd) {
-        read_gradients(o, low, high);
+        move_gradients(o, x, false);
         after(g, arrived, n_arrived);
         ht_op_after(g->schedule, o->written);
     }
-    o->read = ht_draft_copy_rows(g, rows, n, HT_DISK, HT_HOST, HT_PRODUCE, false);
-    name(g, "SR", low);
+    int32_t read = ht_draft_copy_states(g, x.low, x.n, false, HT_DISK, HT_HOST, HT_PRODUCE, false);
+    name(g, "SR", x.low);
     after(g, arrived, n_arrived);
     ht_op_after(g->schedule, o->written);
-    if (o->pending_high >= o->pending_low && o->pending_high >= 0) {
-        write(o, o->pending_low, o->pending_high, rows);
-        ht_op_after(g->schedule, o->read);
+    if (o->unwritten.n) {
+        write(o, o->unwritten);
+        ht_op_after(g->schedule, read);
     }
-    ht_draft_step(g, g->lanes->host, low, high - low + 1, true);
+    ht_draft_step(g, g->lanes->host, x.low, x.n, true);
     if (o->order == LOHAN_SERIAL)
-        write(o, low, high, rows);
+        write(o, x);
     else
-        o->pending_low = low, o->pending_high = high;
-    free(rows);
+        o->unwritten = x;
 }
 
 /* Closes the group of the units that have arrived. */
 static int32_t close_group(struct lohan_optimizer *o, const int32_t *arrived, int32_t n)
 {
-    int32_t low = o->low, high = o->high;
-    o->high = -1;
+    struct lohan_group x = o->open;
+    o->open.n = 0;
     o->waiting = 0;
     if (o->after_backward) {
-        if (o->grads_on_ssd) write_gradients(o, low, high);
-        o->lows[o->n_groups] = low;
-        o->highs[o->n_groups++] = high;
+        if (o->grads_on_ssd) move_gradients(o, x, true);
+        o->closed[o->n_closed++] = x;
         return -1;
     }
-    update(o, low, high, arrived, n);
+    update(o, x, arrived, n);
     return o->order == LOHAN_SERIAL ? o->written : -1;
 }
 
 int32_t lohan_optimizer_cut(struct lohan_optimizer *o)
 {
     int32_t last = o->g->schedule->n_ops - 1;
-    return o->high < 0 ? -1 : close_group(o, &last, 1);
+    return o->open.n ? close_group(o, &last, 1) : -1;
 }
 
 int32_t lohan_optimizer_take(struct lohan_optimizer *o, int32_t unit, const int32_t *arrived, int32_t n)
 {
-    if (o->high < 0) o->high = unit;
-    o->low = unit;
+    o->open = (struct lohan_group){unit, o->open.n + 1};
     o->waiting += ht_unit_params(&o->g->scenario->model, unit);
     o->arrived = arrived;
     o->n_arrived = n;
@@ -146,11 +121,9 @@ int32_t lohan_optimizer_take(struct lohan_optimizer *o, int32_t unit, const int3
 
 void lohan_optimizer_end(struct lohan_optimizer *o)
 {
-    int32_t arrived = o->g->schedule->n_ops - 1, *rows = HT_NEW_ARRAY(int32_t, 4 * o->g->n_units);
-    if (o->high >= 0) close_group(o, o->arrived, o->n_arrived);
-    for (int32_t i = 0; i < o->n_groups; i++) update(o, o->lows[i], o->highs[i], &arrived, 1);
-    if (o->pending_high >= 0) write(o, o->pending_low, o->pending_high, rows);
-    free(rows);
-    free(o->lows);
-    free(o->highs);
+    int32_t arrived = o->g->schedule->n_ops - 1;
+    if (o->open.n) close_group(o, o->arrived, o->n_arrived);
+    for (int32_t i = 0; i < o->n_closed; i++) update(o, o->closed[i], &arrived, 1);
+    if (o->unwritten.n) write(o, o->unwritten);
+    free(o->closed);
 }

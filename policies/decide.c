@@ -17,13 +17,6 @@ struct planner {
     enum ht_fate *fates; /* [c.n] */
 };
 
-static void set_list(const struct planner *q, const char *name, int64_t *values, struct ht_plan *plan)
-{
-    struct ht_variable v = {.kind = HT_VARIABLE_LIST, .n = q->blocks, .values = values};
-    snprintf(v.name, sizeof v.name, "%s", name);
-    ht_plan_set_vector(plan, &v);
-}
-
 /* Sets how many turns ahead each block's activations begin to come back: at least one, at most most_ahead. */
 static void set_ahead(const struct planner *q, struct ht_plan *plan)
 {
@@ -39,7 +32,7 @@ static void set_ahead(const struct planner *q, struct ht_plan *plan)
         if (turns > ahead[block - 1]) ahead[block - 1] = turns;
     }
     for (int32_t b = 0; forced && b < q->blocks; b++) ahead[b] = forced->values[b];
-    set_list(q, "ahead", ahead, plan);
+    ht_plan_set_values(plan, "ahead", HT_VARIABLE_LIST, q->blocks, ahead, false);
     free(ahead);
     free(in_s);
     free(used_s);
@@ -54,7 +47,7 @@ static void set_fates(const struct planner *q, struct ht_plan *plan)
         for (int32_t i = 0; i < q->blocks; i++) values[part][i] = HT_FATE_KEPT;
     for (int32_t i = 0; i < q->c.n; i++) values[q->c.a[i].part][q->c.a[i].block - 1] = q->fates[i];
     for (int part = 0; part < HT_N_PARTS; part++) {
-        set_list(q, ht_part_names[part], values[part], plan);
+        ht_plan_set_values(plan, ht_part_names[part], HT_VARIABLE_LIST, q->blocks, values[part], false);
         free(values[part]);
     }
     set_ahead(q, plan);

@@ -131,25 +131,25 @@ int32_t ht_fates_in(const struct ht_fates *f, int32_t unit, int32_t mb)
     return op;
 }
 
-/* Makes the last op wait until the turn before this one has ended. */
+/* Makes the last op wait until the turn before this one, of the backward pass, has ended. */
 static void not_before(const struct ht_fates *f, int32_t turn, const int32_t *computed)
 {
-    if (turn >= 1) ht_op_after(f->g->schedule, computed[turn - 1]);
+    if (turn >= f->g->n_units) ht_op_after(f->g->schedule, computed[turn - 1]);
 }
 
 void ht_fates_fetch(struct ht_fates *f, int32_t mb, int32_t now, const int32_t *computed)
 {
-    int32_t head = f->g->n_units - 1;
+    int32_t head = f->g->n_units - 1, end = ht_turns(f->g->n_units) - 1; /* the embedding swaps nothing */
     assert(f->ahead);
-    if (now == 0) f->next_read = f->next_in = 1;
-    for (int32_t *t = &f->next_read; *t < head; ++*t) {
-        int32_t first = *t - (int32_t)f->ahead->values[head - *t - 1] - 1;
+    if (now == head) f->next_read = f->next_in = head + 1;
+    for (int32_t *t = &f->next_read; *t < end; ++*t) {
+        int32_t u = ht_turn(f->g->n_units, *t).unit, first = *t - (int32_t)f->ahead->values[u - 1] - 1;
         if (first > now) break;
-        if (ht_fates_read(f, head - *t, mb) >= 0) not_before(f, first, computed);
+        if (ht_fates_read(f, u, mb) >= 0) not_before(f, first, computed);
     }
-    for (int32_t *t = &f->next_in; *t < head; ++*t) {
-        int32_t first = *t - (int32_t)f->ahead->values[head - *t - 1];
+    for (int32_t *t = &f->next_in; *t < end; ++*t) {
+        int32_t u = ht_turn(f->g->n_units, *t).unit, first = *t - (int32_t)f->ahead->values[u - 1];
         if (first > now) break;
-        if (ht_fates_in(f, head - *t, mb) >= 0) not_before(f, first, computed);
+        if (ht_fates_in(f, u, mb) >= 0) not_before(f, first, computed);
     }
 }

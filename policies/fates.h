@@ -12,6 +12,7 @@
 #define HT_POLICIES_FATES_H
 
 #include "common/draft/draft.h"
+#include "common/draft/turns.h"
 #include "common/plan/system.h"
 #include "policies/policy.h"
 
@@ -67,9 +68,9 @@ int32_t ht_fates_read(const struct ht_fates *f, int32_t unit, int32_t mb);
 /* Appends AI, behind AR. Returns its id, or -1 if nothing is swapped. */
 int32_t ht_fates_in(const struct ht_fates *f, int32_t unit, int32_t mb);
 /*
- * Appends the fetches that begin with turn `now` of a micro-batch's backward pass, the turn of unit head - now: AI
- * `ahead` turns before a block's, AR one more. They wait for the turn before: computed[t] is the last op of turn t.
- * The plan must have `ahead`. Call with now 0 first.
+ * Appends the fetches that begin with turn `now` of a micro-batch's backward pass (common/draft/turns.h): AI `ahead`
+ * turns before a block's, AR one more. They wait for the turn before: computed[t] is the last op of turn t. The plan
+ * must have `ahead`. Call for the head's turn first.
  */
 void ht_fates_fetch(struct ht_fates *f, int32_t mb, int32_t now, const int32_t *computed);
 /* Names the last op by letters, unit and, with several of them, micro-batch. */

@@ -11,7 +11,7 @@ void ht_draft_turn_to(struct ht_draft *g, int32_t mb)
     int32_t k = mb < 0 ? 0 : mb % g->sharers;
     if (g->sharers == 1) return;
     g->rank = g->layout->replicas[g->replica].first_rank + k;
-    g->lanes = &g->all_lanes[k];
+    g->lanes = &g->state->all_lanes[k];
 }
 
 /* ---- rows ------------------------------------------------------------------------------------------------------ */
@@ -88,7 +88,7 @@ static void add_parameters(struct ht_draft *g, int32_t u)
     g->variance[u] = shard(g, HT_VARIANCE, u, -1, HT_F32);
     /* With one micro-batch the fresh gradient is the gradient; with more, sums are kept in the accumulation type. */
     g->grad[u] = shard(g, HT_GRAD, u, -1, ht_stepped_gradient(n, g->rounds));
-    for (int32_t j = 1; j < g->n_mb && !g->reduce_once; j++) {
+    for (int32_t j = 1; j < g->n_mb && !g->state->reduce_once; j++) {
         ht_draft_turn_to(g, j);
         if (g->sharded || j < g->own_mb) g->grad_mb[ht_draft_at(g, u, j)] = shard(g, HT_GRAD, u, j, n->grad);
     }
@@ -111,7 +111,8 @@ static void add_activations(struct ht_draft *g, int32_t u, int32_t j)
 
 bool ht_draft_begins_anew(const struct ht_draft *g, int32_t unit)
 {
-    return unit == 0 && g->scenario->model.tied && (g->table > 0 || (g->keeps == HT_GATHER_VISIT && g->reduce_once));
+    return unit == 0 && g->scenario->model.tied &&
+           (g->table > 0 || (g->state->keeps == HT_GATHER_VISIT && g->state->reduce_once));
 }
 
 void ht_draft_cut(struct ht_draft *g, int32_t unit, int32_t mb, const unsigned *sub_ops, int32_t n)
@@ -138,11 +139,11 @@ static void add_whole(struct ht_draft *g, int32_t u)
 {
     const struct ht_numerics *n = &g->scenario->numerics;
     int64_t params = ht_unit_params(&g->scenario->model, u);
-    if (g->own_mb) g->full_param[u] = ht_draft_row(g, HT_COMM, u, -1, params * ht_dtype_bytes(n->param));
-    if (g->own_mb && g->reduce_once)
-        g->full_sum[u] = ht_draft_row(g, HT_GRAD, u, -1, params * ht_dtype_bytes(n->accumulate));
-    for (int32_t j = g->reduce_once && !ht_draft_begins_anew(g, u); j < g->own_mb; j++)
-        g->full_grad[ht_draft_at(g, u, j)] = ht_draft_row(g, HT_GRAD, u, j, params * ht_dtype_bytes(n->grad));
+    if (g->own_mb) g->state->full_param[u] = ht_draft_row(g, HT_COMM, u, -1, params * ht_dtype_bytes(n->param));
+    if (g->own_mb && g->state->reduce_once)
+        g->state->full_sum[u] = ht_draft_row(g, HT_GRAD, u, -1, params * ht_dtype_bytes(n->accumulate));
+    for (int32_t j = g->state->reduce_once && !ht_draft_begins_anew(g, u); j < g->own_mb; j++)
+        g->state->full_grad[ht_draft_at(g, u, j)] = ht_draft_row(g, HT_GRAD, u, j, params * ht_dtype_bytes(n->grad));
 }
 
 void ht_draft_add_rows(struct ht_draft *g)
@@ -183,10 +184,19 @@ int32_t ht_draft_state_rows(const struct ht_draft *g, int32_t unit, bool compute
 
 /* ---- ops -------------------------------------------------------------------------------------------------------- */
 
+void ht_draft_blocks(struct ht_draft *g, enum ht_blocking blocking)
+{
+    struct ht_draft_state *x = g->state;
+    x->blocking = blocking;
+    if (x->blocking_prev == -1) x->blocking_prev = ht_mark_create(g->schedule);
+    if (blocking == HT_BLOCKS_ALL) x->ends_blocked = true;
+}
+
 void ht_draft_block(struct ht_draft *g)
 {
-    g->blocked = g->schedule->n_ops - 1;
-    ht_mark_set(g->schedule, g->blocking_prev);
+    if (g->state->blocking != HT_BLOCKS_HOST) return;
+    g->state->blocked = g->schedule->n_ops - 1;
+    ht_mark_set(g->schedule, g->state->blocking_prev);
 }
 
 /* Makes the last op wait for the host thread. Kernels after the first one follow it on their lane. */
@@ -194,27 +204,27 @@ static void chain_to_host(struct ht_draft *g)
 {
     struct ht_schedule *s = g->schedule;
     bool host = ht_blocks_host(s->lanes[s->ops[s->n_ops - 1].lane].kind);
-    if (!host && g->followed == g->blocked) return;
-    if (g->blocked >= 0)
-        ht_op_after(s, g->blocked);
+    if (!host && g->state->followed == g->state->blocked) return;
+    if (g->state->blocked >= 0)
+        ht_op_after(s, g->state->blocked);
     else
-        ht_op_after_prev(s, g->blocking_prev);
+        ht_op_after_prev(s, g->state->blocking_prev);
     if (host)
         ht_draft_block(g);
     else
-        g->followed = g->blocked;
+        g->state->followed = g->state->blocked;
 }
 
 void ht_draft_chain(struct ht_draft *g)
 {
     struct ht_schedule *s = g->schedule;
-    if (g->blocking == HT_BLOCKS_NOTHING) return;
-    if (g->blocking == HT_BLOCKS_HOST)
+    if (g->state->blocking == HT_BLOCKS_NOTHING) return;
+    if (g->state->blocking == HT_BLOCKS_HOST)
         chain_to_host(g);
     else if (s->n_ops > 1)
         ht_op_after(s, s->n_ops - 2);
     else
-        ht_op_after_prev(s, g->blocking_prev);
+        ht_op_after_prev(s, g->state->blocking_prev);
 }
 
 /* ---- begin and end --------------------------------------------------------------------------------------------- */
@@ -230,7 +240,6 @@ void ht_draft_init(struct ht_draft *g, const struct ht_scenario *scenario, const
         of_part->model = ht_model_part(&scenario->model, part, layout->tp);
     }
     *g = (struct ht_draft){.scenario = of_part ? of_part : scenario,
-                           .of_part = of_part,
                            .layout = layout,
                            .replica = replica,
                            .part = part,
@@ -243,37 +252,55 @@ void ht_draft_init(struct ht_draft *g, const struct ht_scenario *scenario, const
                            .micro_batch = x->micro_batch,
                            .rank = x->first_rank,
                            .sharded = layout->n_ranks > 1 && layout->sharding == HT_SHARD_ALL,
-                           .computed = -1,
-                           .slot = -1,
-                           .ahead = -1,
-                           .pending_reduce = -1,
-                           .held_unit = -1,
-                           .blocking_prev = -1,
-                           .blocked = -1,
-                           .followed = -2};
+                           .state = HT_NEW(struct ht_draft_state)};
+    *g->state = (struct ht_draft_state){.of_part = of_part,
+                                        .computed = -1,
+                                        .slot = -1,
+                                        .ahead = -1,
+                                        .pending_reduce = -1,
+                                        .held_unit = -1,
+                                        .blocking_prev = -1,
+                                        .blocked = -1,
+                                        .followed = -2};
     ht_layout_slice(layout, g->schedule);
-    int32_t **per_unit[] = {&g->param, &g->master, &g->momentum, &g->variance, &g->grad, &g->full_param, &g->full_sum};
-    int32_t **per_pass[] = {&g->grad_mb, &g->x, &g->dx, &g->full_grad};
+    int32_t **per_unit[] = {&g->param,          &g->master, &g->momentum, &g->variance, &g->grad, &g->state->full_param,
+                            &g->state->full_sum};
+    int32_t **per_pass[] = {&g->grad_mb, &g->x, &g->dx, &g->state->full_grad};
     for (size_t i = 0; i < HT_COUNT(per_unit); i++) *per_unit[i] = ht_alloc_ids(rows);
     for (size_t i = 0; i < HT_COUNT(per_pass); i++) *per_pass[i] = ht_alloc_ids(rows * g->n_mb);
     g->a = (int32_t(*)[HT_N_SUB_OPS])ht_alloc_ids(rows * g->n_mb * HT_N_SUB_OPS);
     g->logits = ht_alloc_ids(g->n_mb);
     g->cast_on_use = HT_NEW_ARRAY(bool, rows);
     g->realloc_on_step = HT_NEW_ARRAY(bool, rows);
-    g->gathered = HT_NEW_ARRAY(bool, rows);
+    g->state->gathered = HT_NEW_ARRAY(bool, rows);
 }
 
 struct ht_schedule *ht_draft_free(struct ht_draft *g)
 {
-    int32_t *arrays[] = {g->param, g->master, g->momentum, g->variance,   g->grad,      g->grad_mb,
-                         g->x,     g->dx,     g->logits,   g->full_param, g->full_grad, g->full_sum};
-    for (size_t i = 0; i < HT_COUNT(arrays); i++) free(arrays[i]);
-    free(g->of_part);
-    free(g->a);
-    free(g->links);
-    free(g->cast_on_use);
-    free(g->realloc_on_step);
-    free(g->gathered);
+    struct ht_draft_state *x = g->state;
+    void *all[] = {g->param,
+                   g->master,
+                   g->momentum,
+                   g->variance,
+                   g->grad,
+                   g->grad_mb,
+                   g->x,
+                   g->dx,
+                   g->a,
+                   g->logits,
+                   g->links,
+                   g->cast_on_use,
+                   g->realloc_on_step,
+                   x->full_param,
+                   x->full_grad,
+                   x->full_sum,
+                   x->gathered,
+                   x->of_part,
+                   x->all_lanes,
+                   x};
+    assert(x->held_unit < 0);
+    ht_layout_destroy(x->own_layout);
+    for (size_t i = 0; i < HT_COUNT(all); i++) free(all[i]);
     return g->schedule;
 }
 
@@ -297,15 +324,15 @@ static void add_lanes(struct ht_draft *g, const struct ht_program *program)
     l->h2d = ht_add_lane(s, "h2d", HT_LANE_H2D, g->rank, program->h2d_order);
     l->d2h = ht_add_lane(s, "d2h", HT_LANE_D2H, g->rank, program->d2h_order);
     l->host = ht_add_lane(s, "cpu", HT_LANE_HOST, g->rank, program->host_order);
-    const char *gathers = g->one_communicator ? "collectives" : "gather";
+    const char *gathers = g->state->one_communicator ? "collectives" : "gather";
     if (g->sharded) l->gather = ht_add_lane(s, gathers, HT_LANE_COLLECTIVE, g->rank, HT_FIFO);
-    if (g->one_communicator)
+    if (g->state->one_communicator)
         l->reduce = l->gather;
     else if (s->n_ranks > 1 && reduces)
         l->reduce = ht_add_lane(s, "reduce", HT_LANE_COLLECTIVE, g->rank, HT_FIFO);
-    if (program->disk && l == g->all_lanes) add_disk_lanes(g, program->disk_order);
-    l->disk_read = g->all_lanes->disk_read;
-    l->disk_write = g->all_lanes->disk_write;
+    if (program->disk && l == g->state->all_lanes) add_disk_lanes(g, program->disk_order);
+    l->disk_read = g->state->all_lanes->disk_read;
+    l->disk_write = g->state->all_lanes->disk_write;
 }
 
 /* Begins the draft of a program's replica: a rank, or the ranks that share the states. */
@@ -313,13 +340,13 @@ static void begin(struct ht_draft *g, const struct ht_scenario *scenario, const 
                   const struct ht_program *program, int32_t replica)
 {
     ht_draft_init(g, scenario, layout, replica, 0, program->name);
-    g->keeps = program->keeps;
-    g->blocks_gathers = program->blocks_gathers;
-    g->one_communicator = program->one_communicator && g->sharded;
+    g->state->keeps = program->keeps;
+    g->state->blocks_gathers = program->blocks_gathers;
+    g->state->one_communicator = program->one_communicator && g->sharded;
     if (program->shares_states) g->sharers = layout->replicas[replica].n_ranks;
     g->rounds = g->n_mb / g->sharers;
-    g->reduce_once = program->reduce_once && g->sharded && g->n_mb > 1;
-    g->lanes = g->all_lanes = HT_NEW_ARRAY(struct ht_lanes, g->sharers);
+    g->state->reduce_once = program->reduce_once && g->sharded && g->n_mb > 1;
+    g->lanes = g->state->all_lanes = HT_NEW_ARRAY(struct ht_lanes, g->sharers);
     for (int32_t k = 0; k < g->sharers; k++) {
         ht_draft_turn_to(g, k);
         add_lanes(g, program);
@@ -327,13 +354,6 @@ static void begin(struct ht_draft *g, const struct ht_scenario *scenario, const 
     ht_draft_turn_to(g, -1);
     g->links = ht_links_add(g->schedule, scenario->cluster, false);
     ht_draft_add_rows(g);
-}
-
-static struct ht_schedule *end(struct ht_draft *g)
-{
-    assert(g->held_unit < 0);
-    free(g->all_lanes);
-    return ht_draft_free(g);
 }
 
 /* Lays out a program's ranks as it says. *made: the layout if it is not the program's own. */
@@ -351,13 +371,12 @@ void ht_draft_begin(struct ht_draft *g, const struct ht_scenario *scenario, cons
     assert(!status);
     (void)status;
     begin(g, scenario, made ? made : program->layout, program, 0);
-    g->own_layout = made;
+    g->state->own_layout = made;
 }
 
 struct ht_schedule *ht_draft_end(struct ht_draft *g)
 {
-    struct ht_schedule *s = end(g);
-    ht_layout_destroy(g->own_layout);
+    struct ht_schedule *s = ht_draft_free(g);
     ht_schedule_link(s);
     return s;
 }
@@ -372,8 +391,9 @@ static enum ht_status write_draft(const struct ht_scenario *scenario, const stru
     struct ht_draft g;
     begin(&g, scenario, layout, program, replica);
     program->emit(&g, program->context);
-    enum ht_blocking blocking = g.blocking;
-    struct ht_schedule *plain = end(&g);
+    enum ht_blocking blocking = g.state->blocking;
+    if (g.state->ends_blocked) ht_mark_set(g.schedule, g.state->blocking_prev);
+    struct ht_schedule *plain = ht_draft_free(&g);
     if (scenario->control.mode == HT_CONTROL_NONE) {
         *out = plain;
         return HT_OK;
@@ -403,4 +423,13 @@ enum ht_status ht_build_graph(const struct ht_scenario *scenario, const struct h
     if (!status) status = build(scenario, made ? made : program->layout, program, err, out);
     ht_layout_destroy(made);
     return status;
+}
+
+enum ht_status ht_build_program(const struct ht_system *self, const struct ht_scenario *scenario,
+                                const struct ht_plan *plan, struct ht_error *err, struct ht_schedule **out)
+{
+    struct ht_program program = *self->program;
+    program.name = self->name;
+    program.context = plan;
+    return ht_build_graph(scenario, &program, err, out);
 }

@@ -28,6 +28,7 @@
 #include "common/draft/control.h"
 #include "common/draft/layout.h"
 #include "common/draft/links.h"
+#include "common/plan/system.h"
 
 /* Time for which a rank keeps the whole parameters that it has gathered. */
 enum ht_gather {
@@ -52,11 +53,8 @@ struct ht_lanes {
     }
 
 struct ht_draft {
-    const struct ht_scenario *scenario;
-    struct ht_scenario *of_part; /* owned copy of the scenario with one part's model if tp > 1, else NULL */
+    const struct ht_scenario *scenario; /* with tensor parallelism its model is one part */
     const struct ht_layout *layout;
-    struct ht_layout *own_layout; /* the layout if ht_draft_begin made it, else NULL */
-    int32_t replica, part;        /* of this draft; the scenario's model is that part */
     struct ht_schedule *schedule;
     int32_t n_units, n_mb;  /* units 0 .. L+1; micro-batches of the replica that has most */
     int32_t own_mb;         /* micro-batches of this replica; later passes append only their collectives */
@@ -64,51 +62,32 @@ struct ht_draft {
     int32_t rounds;         /* micro-batches of a rank: n_mb / sharers */
     int64_t micro_batch;    /* sequences of each */
     bool sharded;           /* there are several ranks, and P, G, .. are shards; else they are whole */
-    enum ht_gather keeps;   /* as in struct ht_program */
-    bool reduce_once;       /* as in struct ht_program; false without sharding or with one round */
-    bool blocks_gathers;    /* as in struct ht_program */
-    bool one_communicator;  /* as in struct ht_program; false without sharding */
+    int32_t replica, part;  /* of this draft */
     int32_t rank;           /* current rank */
     struct ht_lanes *lanes; /* of the current rank */
-    struct ht_lanes *all_lanes; /* [sharers]; NULL in a pipeline */
-    struct ht_links *links;     /* [n_ranks], see common/draft/links.h */
-    /* In a pipeline, [n_units]: the rank that runs a unit's backward and steps it, and the rank that runs its forward.
-       NULL in the draft of one rank. */
-    const int32_t *holder, *forward_rank;
-    /* Index of a tied head's token table: 0, or n_units if the head is on another rank than the embedding and has
-       its own unit 0. The index stands for a unit in the arrays of parameters and gradients and as an argument of
-       emitters. */
-    int32_t table;
-    /* tensors: [n_units + 1], or [(n_units + 1) * n_mb] at u * n_mb + j; -1 where there is none */
+    struct ht_links *links; /* [n_ranks], see common/draft/links.h */
+
+    /* Rows: [n_units + 1], or [(n_units + 1) * n_mb] at ht_draft_at; -1 where there is none. */
     int32_t *param, *master, *momentum, *variance;
     int32_t *grad;              /* the accumulator, which is also micro-batch 0's fresh gradient */
     int32_t *grad_mb;           /* fresh gradient of micro-batch j > 0 */
-    int32_t *x, *dx;            /* [(n_units + 1) * n_mb] */
-    int32_t (*a)[HT_N_SUB_OPS]; /* [(n_units + 1) * n_mb]: row of each sub-op; one for all unless A(u,j) is cut */
+    int32_t *x, *dx;            /* by unit and micro-batch */
+    int32_t (*a)[HT_N_SUB_OPS]; /* likewise: row of each sub-op; one for all unless A(u,j) is cut */
     int32_t *logits;            /* [n_mb] */
-    int32_t *full_param;        /* all shards gathered; this, full_grad and full_sum are -1 without shards */
-    int32_t *full_grad;         /* fresh gradient before it is scattered */
-    int32_t *full_sum;          /* with reduce_once: sum over the rank's micro-batches; micro-batch 0 writes it */
+
     /* Storage of a unit's 16-bit P when there is W; [n_units + 1], false unless the builder sets it.
        cast_on_use: no persistent copy on the device. Each op that reads P casts the resident W and drops the result.
        realloc_on_step: freed after its last reader. The step allocates it anew, so P and G can share memory. */
-    bool *cast_on_use;
-    bool *realloc_on_step;
+    bool *cast_on_use, *realloc_on_step;
     /* Steps on the host leave 16-bit P alone: the builder has it cast from W where it is needed (RESTORE). */
     bool steps_leave_copy;
-    /* State of the gathering, see common/draft/zero.c. */
-    bool *gathered;             /* [n_units + 1]: full_param is on the device */
-    int32_t computed;           /* last compute op of a pass, or -1 */
-    int32_t slot, ahead;        /* op before the current slot, and op before the previous slot; or -1 */
-    int32_t pending_reduce;     /* unit last passed to ht_draft_wait_reduced, or -1 */
-    int32_t held_unit, held_mb; /* RS(u,j) that is held back until the next unit's AG is appended; or -1 */
-    /* Set by a builder that does not overlap everything. The iteration's first ops wait for the op of the iteration
-       before that the mark `blocking_prev` names (-1 if there is no such mark). With HT_BLOCKS_HOST that is the last op
-       for which the host waits, and the draft sets the mark. */
-    enum ht_blocking blocking;
-    int32_t blocking_prev;
-    int32_t blocked;  /* HT_BLOCKS_HOST: the last op for which the host has waited; -1 before the iteration's first */
-    int32_t followed; /* `blocked` when the last kernel was appended; -2 before the first */
+
+    /* In a pipeline, [n_units]: the rank that runs a unit's backward and steps it, and the rank that runs its forward.
+       table: index of a tied head's token table: 0, or n_units if the head is on another rank than the embedding and
+       has its own unit 0. The index stands for a unit in the arrays above and as an argument of emitters. */
+    const int32_t *holder, *forward_rank;
+    int32_t table;
+    struct ht_draft_state *state; /* what the emitters keep in mind (draft_internal.h) */
 };
 
 /* A system's way to write the draft of a rank. If the rank lacks a micro-batch that other ranks have, its passes append
@@ -137,6 +116,11 @@ struct ht_program {
    match. */
 enum ht_status ht_build_graph(const struct ht_scenario *scenario, const struct ht_program *program,
                               struct ht_error *err, struct ht_schedule **out);
+
+/* Builds the graph of a system's own program, with its name and the plan as context: the `build` of a system whose plan
+   decides nothing about the ranks. */
+enum ht_status ht_build_program(const struct ht_system *self, const struct ht_scenario *scenario,
+                                const struct ht_plan *plan, struct ht_error *err, struct ht_schedule **out);
 
 /* Begins the draft of a program's first rank: lanes, resources and all tensor rows. Planners append ops to it to find
    out what is live. */
@@ -171,6 +155,12 @@ static inline int32_t ht_draft_at(const struct ht_draft *g, int32_t unit, int32_
     return unit * g->n_mb + mb;
 }
 
+/* Returns the gradient row that B(u,j) writes where gradients are whole: of micro-batch 0 the sum itself. */
+static inline int32_t ht_draft_fresh_gradient(const struct ht_draft *g, int32_t unit, int32_t mb)
+{
+    return mb ? g->grad_mb[ht_draft_at(g, unit, mb)] : g->grad[unit];
+}
+
 /* ---- ops; each returns the op's id ----------------------------------------------------------------------------- */
 
 /* Appends F(u,j), with AG(u) before it if there are shards. keep: sub-ops whose rows of A(u,j) stay for the backward
@@ -189,6 +179,8 @@ int32_t ht_draft_recompute(struct ht_draft *g, int32_t unit, int32_t n, int32_t 
 /* Appends B(u,j): makes dX(u,j) and the fresh gradient, frees A(u,j), X(u,j) and dX(u+1,j). With shards RS(u,j)
    follows. Returns the id of B. */
 int32_t ht_draft_backward(struct ht_draft *g, int32_t unit, int32_t mb);
+/* Returns the last op that the emitters of passes have appended on the compute lane, sums of whole gradients included. */
+int32_t ht_draft_computed(const struct ht_draft *g);
 /*
  * Returns the unit whose gradient a builder should use next on the compute lane. With one rank that is `unit`. With
  * several it is the unit of the call before (-1: none): `unit`'s gradient is being scattered while the next backward
@@ -200,9 +192,15 @@ int32_t ht_draft_wait_reduced(struct ht_draft *g, int32_t unit);
    2020). */
 void ht_draft_all_reduce(struct ht_draft *g, int32_t unit);
 /* Appends G(u) += G(u,mb) on a lane (device or host) and frees the fresh gradient there. mb > 0. Returns -1 and appends
-   nothing if neither the rank nor its shard has that micro-batch. With reduce_once, where ht_draft_backward calls it,
-   both gradients are whole. */
+   nothing if neither the rank nor its shard has that micro-batch, and with reduce_once, where ht_draft_backward adds up
+   whole gradients. */
 int32_t ht_draft_accumulate(struct ht_draft *g, int32_t lane, int32_t unit, int32_t mb);
+/* Appends the way of G(u,mb) to host memory, and behind micro-batch 0 its addition to the sum there. to_flags: of
+   micro-batch 0's copy, HT_PRODUCE or, where G(u) is resident, HT_UPDATE. Returns the last op. */
+int32_t ht_draft_gradient_to_host(struct ht_draft *g, int32_t unit, int32_t mb, unsigned to_flags);
+/* Appends, on the compute lane, the addition to the sum of the gradient that ht_draft_wait_reduced names, and its step
+   with the last micro-batch. Returns the last op, or `before` if there is none. */
+int32_t ht_draft_update_on_device(struct ht_draft *g, int32_t unit, int32_t mb, int32_t before);
 /* Appends the optimizer step of n units on the compute lane or a host lane; it reads G(u) in that lane's tier. On the
    host it also writes the 16-bit copy of P, if there is one. release_grad: the step frees the gradients. */
 int32_t ht_draft_step(struct ht_draft *g, int32_t lane, int32_t unit, int32_t n, bool release_grad);
@@ -212,13 +210,19 @@ int32_t ht_draft_copy_rows(struct ht_draft *g, const int32_t *rows, int32_t n, e
                            unsigned to_flags, bool release_from);
 int32_t ht_draft_copy(struct ht_draft *g, int32_t row, enum ht_tier from, enum ht_tier to, unsigned to_flags,
                       bool release_from);
+/* Appends a copy of the rows that ht_draft_state_rows lists for n units. */
+int32_t ht_draft_copy_states(struct ht_draft *g, int32_t unit, int32_t n, bool compute_copy, enum ht_tier from,
+                             enum ht_tier to, unsigned to_flags, bool release_from);
 /* Appends an op that only frees a row in host memory, on the current rank's host lane. It takes no time. */
 int32_t ht_draft_release(struct ht_draft *g, int32_t row);
 /* Appends a copy of this many bytes; the caller adds the effects on its rows. */
 int32_t ht_draft_transfer(struct ht_draft *g, struct ht_label about, enum ht_tier from, enum ht_tier to, int64_t bytes);
-/* Makes the last op wait as the draft's `blocking` says. Builders call it after each op of their own. */
+/* Says for which ops the program waits from here on, across iterations, too; nothing by default. A builder that has not
+   overlapped anything (HT_BLOCKS_ALL) has the next iteration wait for this one's last op. */
+void ht_draft_blocks(struct ht_draft *g, enum ht_blocking blocking);
+/* Makes the last op wait as ht_draft_blocks has said. Builders call it after each op of their own. */
 void ht_draft_chain(struct ht_draft *g);
-/* Makes the host wait for the last op, a kernel, in a draft with HT_BLOCKS_HOST: the host reads its result. */
+/* Makes the host wait for the last op, a kernel, if the draft has HT_BLOCKS_HOST: the host reads its result. */
 void ht_draft_block(struct ht_draft *g);
 
 #endif

@@ -4,6 +4,35 @@
 
 #include "common/draft/draft.h"
 
+/* What a draft keeps for itself. In the flags of a program see struct ht_program. */
+struct ht_draft_state {
+    struct ht_scenario *of_part;  /* owned copy of the scenario with one part's model if tp > 1, else NULL */
+    struct ht_layout *own_layout; /* the layout if ht_draft_begin made it, else NULL */
+    struct ht_lanes *all_lanes;   /* [sharers]; NULL in a pipeline */
+
+    /* Gathering, see zero.c. */
+    enum ht_gather keeps;
+    bool reduce_once; /* false without sharding or with one round */
+    bool blocks_gathers;
+    bool one_communicator; /* false without sharding */
+    int32_t *full_param;   /* [n_units + 1] all shards gathered; this, full_grad and full_sum are -1 without shards */
+    int32_t *full_grad;    /* [(n_units + 1) * n_mb] fresh gradient before it is scattered */
+    int32_t *full_sum;     /* [n_units + 1] with reduce_once: sum over the rank's micro-batches, of which 0 writes it */
+    bool *gathered;        /* [n_units + 1] full_param is on the device */
+    int32_t computed;      /* last compute op of a pass, or -1 */
+    int32_t slot, ahead;   /* op before the current slot, and op before the previous slot; or -1 */
+    int32_t pending_reduce;     /* unit last passed to ht_draft_wait_reduced, or -1 */
+    int32_t held_unit, held_mb; /* RS(u,j) that is held back until the next unit's AG is appended; or -1 */
+
+    /* Blocking. The iteration's first ops wait for the op of the iteration before that the mark `blocking_prev` names.
+       With HT_BLOCKS_HOST that is the last op for which the host waits, and the draft sets the mark. */
+    enum ht_blocking blocking;
+    int32_t blocking_prev; /* -1: there is no such mark */
+    bool ends_blocked;     /* the mark is to be set to the iteration's last op */
+    int32_t blocked;       /* HT_BLOCKS_HOST: the last op for which the host has waited; -1 before the first */
+    int32_t followed;      /* `blocked` when the last kernel was appended; -2 before the first */
+};
+
 /* Begins the draft of a replica's part, without lanes and rows (draft.c). */
 void ht_draft_init(struct ht_draft *g, const struct ht_scenario *scenario, const struct ht_layout *layout,
                    int32_t replica, int32_t part, const char *name);

@@ -139,6 +139,19 @@ enum ht_status ht_layout_uneven(const struct ht_scenario *sc, enum ht_sharding s
     return HT_OK;
 }
 
+enum ht_status ht_layout_planned(const struct ht_scenario *sc, enum ht_sharding sharding, const struct ht_plan *plan,
+                                 struct ht_error *err, struct ht_layout **out)
+{
+    const struct ht_variable *m = ht_plan_variable(plan, "m"), *l = ht_plan_variable(plan, "l");
+    const struct ht_variable *share = ht_plan_variable(plan, "share");
+    struct ht_portion *portions = HT_NEW_ARRAY(struct ht_portion, m->n);
+    for (int32_t r = 0; r < m->n; r++)
+        portions[r] = (struct ht_portion){m->values[r], l->values[r], share ? share->values[r] : 0};
+    enum ht_status status = ht_layout_uneven(sc, sharding, portions, err, out);
+    free(portions);
+    return status;
+}
+
 enum ht_status ht_layout_check_equal(const struct ht_scenario *sc, struct ht_error *err)
 {
     int64_t ranks = ht_scenario_ranks(sc);

@@ -29,7 +29,7 @@
 #ifndef HT_DRAFT_LAYOUT_H
 #define HT_DRAFT_LAYOUT_H
 
-#include "common/plan/scenario.h"
+#include "common/plan/system.h"
 #include "common/schedule/schedule.h"
 
 /* One rank's part of the work and of the state. */
@@ -84,6 +84,9 @@ enum ht_status ht_layout_shared(const struct ht_scenario *scenario, struct ht_er
    sharded. */
 enum ht_status ht_layout_uneven(const struct ht_scenario *scenario, enum ht_sharding sharding,
                                 const struct ht_portion *portions, struct ht_error *err, struct ht_layout **out);
+/* The same with a plan's vectors by rank: m sequences a micro-batch, l micro-batches and, if it has one, share. */
+enum ht_status ht_layout_planned(const struct ht_scenario *sc, enum ht_sharding sharding, const struct ht_plan *plan,
+                                 struct ht_error *err, struct ht_layout **out);
 
 /* Lays out n pipelines. Pipeline k has ranks[k] ranks and runs micro_batches[k] micro-batches of the scenario's size;
    its stages are cut into tp parts. HT_BAD_INPUT if the pipelines do not add up to the cluster or to the batch, or tp

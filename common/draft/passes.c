@@ -1,8 +1,10 @@
 /* Appends the ops of a draft, with the effects of each. */
+#include "common/base/array.h"
 #include "common/draft/draft_internal.h"
 #include "common/draft/works.h"
 
 #include <assert.h>
+#include <stdlib.h>
 
 /* Adds a work about units, with the size of the replica's own micro-batches. */
 static int32_t add_work(struct ht_draft *g, struct ht_work w)
@@ -35,7 +37,7 @@ static int32_t pass(struct ht_draft *g, enum ht_op_kind kind, char letter, int32
     struct ht_part_sums sums = ht_work_part_sums(&w);
     ht_charge_parts(g->schedule, g->links, g->rank - g->part, w.tp, sums.n * sums.bytes);
     ht_draft_chain(g);
-    g->computed = op;
+    g->state->computed = op;
     return op;
 }
 
@@ -65,15 +67,15 @@ enum use {
 /* Returns true if a pass of micro-batch mb, of `rounds` ones, drops the whole parameters that it reads. */
 static bool drops(const struct ht_draft *g, enum use use, int32_t mb, int32_t rounds)
 {
-    bool ends = use == ENDS_USE || (use == ENDS_STAY && g->keeps != HT_GATHER_ITERATION);
-    return ends && (g->keeps == HT_GATHER_PASS || mb + 1 == rounds);
+    bool ends = use == ENDS_USE || (use == ENDS_STAY && g->state->keeps != HT_GATHER_ITERATION);
+    return ends && (g->state->keeps == HT_GATHER_PASS || mb + 1 == rounds);
 }
 
 static void read_param(struct ht_draft *g, int32_t unit, int32_t mb, enum use use)
 {
     if (g->sharded) {
-        on_device(g, g->full_param[unit], drops(g, use, mb, g->own_mb) ? HT_NEED | HT_RELEASE : HT_NEED);
-        g->gathered[unit] = !drops(g, use, mb, g->n_mb);
+        on_device(g, g->state->full_param[unit], drops(g, use, mb, g->own_mb) ? HT_NEED | HT_RELEASE : HT_NEED);
+        g->state->gathered[unit] = !drops(g, use, mb, g->n_mb);
         return;
     }
     if (g->cast_on_use[unit]) on_device(g, g->master[unit], HT_NEED);
@@ -105,7 +107,7 @@ static bool head_uses_table(const struct ht_draft *g, int32_t unit)
 static void gather_params(struct ht_draft *g, int32_t unit, int32_t mb)
 {
     if (!g->sharded) return;
-    if (!g->gathered[unit]) ht_zero_begin_slot(g);
+    if (!g->state->gathered[unit]) ht_zero_begin_slot(g);
     ht_zero_all_gather(g, unit, mb);
     if (head_uses_table(g, unit)) ht_zero_all_gather(g, 0, mb);
     ht_zero_end_gathers(g);
@@ -115,8 +117,8 @@ static void gather_params(struct ht_draft *g, int32_t unit, int32_t mb)
 static int32_t skip_pass(struct ht_draft *g, int32_t unit, int32_t mb, enum use use)
 {
     if (!g->sharded) return -1;
-    g->gathered[unit] = !drops(g, use, mb, g->n_mb);
-    if (head_uses_table(g, unit)) g->gathered[0] = !drops(g, use == ENDS_USE ? ENDS_STAY : use, mb, g->n_mb);
+    g->state->gathered[unit] = !drops(g, use, mb, g->n_mb);
+    if (head_uses_table(g, unit)) g->state->gathered[0] = !drops(g, use == ENDS_USE ? ENDS_STAY : use, mb, g->n_mb);
     return -1;
 }
 
@@ -181,8 +183,8 @@ int32_t ht_draft_recompute(struct ht_draft *g, int32_t unit, int32_t n, int32_t 
 static int32_t fresh_gradient(const struct ht_draft *g, int32_t unit, int32_t mb, bool at_first)
 {
     int32_t at = ht_draft_at(g, unit, mb);
-    if (g->reduce_once && mb == 0 && at_first) return g->full_sum[unit];
-    if (g->sharded) return g->full_grad[at];
+    if (g->state->reduce_once && mb == 0 && at_first) return g->state->full_sum[unit];
+    if (g->sharded) return g->state->full_grad[at];
     return mb ? g->grad_mb[at] : g->grad[unit];
 }
 
@@ -229,11 +231,37 @@ int32_t ht_draft_backward_half(struct ht_draft *g, int32_t unit, int32_t mb, uns
     return op;
 }
 
-/* Appends the rank's own sum with G(u,j); begins: the first micro-batch's is the sum. */
+static enum ht_tier tier_of(const struct ht_draft *g, int32_t lane)
+{
+    return lane == g->lanes->compute ? HT_DEVICE : HT_HOST;
+}
+
+/* Appends sum += fresh, of `params` elements each, on a lane. */
+static int32_t accumulate(struct ht_draft *g, int32_t lane, int32_t unit, int32_t mb, int32_t sum, int32_t fresh,
+                          int64_t params)
+{
+    int32_t of = ht_draft_unit(g, unit);
+    enum ht_tier tier = tier_of(g, lane);
+    struct ht_work w = ht_accumulate_work(g->scenario, g->schedule->lanes[lane].kind, of, params);
+    w.dtype = ht_stepped_gradient(&g->scenario->numerics, g->rounds);
+    int32_t op = ht_add_op(g->schedule, HT_OP_ACCUMULATE, lane, ht_draft_label(g, unit, mb), add_work(g, w));
+    ht_op_name(g->schedule, "A%d.%d", of, mb);
+    ht_op_effect(g->schedule, sum, tier, HT_UPDATE);
+    ht_op_effect(g->schedule, fresh, tier, HT_NEED | HT_RELEASE);
+    /* It reads both gradients and writes one. */
+    int64_t element = 2 * ht_dtype_bytes(w.dtype) + ht_dtype_bytes(g->scenario->numerics.grad);
+    ht_charge_work(g->schedule, g->links, params * element);
+    ht_draft_chain(g);
+    return op;
+}
+
+/* Adds G(u,j) to the rank's own sum of whole gradients; begins: the first micro-batch's is the sum. */
 static void add_to_sum(struct ht_draft *g, int32_t unit, int32_t mb, bool begins)
 {
+    struct ht_draft_state *x = g->state;
     if (mb >= g->own_mb || (mb == 0 && begins)) return;
-    g->computed = ht_draft_accumulate(g, g->lanes->compute, unit, mb);
+    x->computed = accumulate(g, g->lanes->compute, unit, mb, x->full_sum[unit], x->full_grad[ht_draft_at(g, unit, mb)],
+                             ht_unit_params(&g->scenario->model, unit));
 }
 
 int32_t ht_draft_backward(struct ht_draft *g, int32_t unit, int32_t mb)
@@ -242,42 +270,29 @@ int32_t ht_draft_backward(struct ht_draft *g, int32_t unit, int32_t mb)
     int32_t op = mb < g->own_mb ? backward(g, unit, mb) : skip_pass(g, unit, mb, ENDS_USE);
     if (!g->sharded) return op;
     if (head_uses_table(g, unit) && ht_draft_begins_anew(g, 0)) add_to_sum(g, 0, mb, true);
-    if (g->reduce_once) add_to_sum(g, unit, mb, !ht_draft_begins_anew(g, unit));
+    if (g->state->reduce_once) add_to_sum(g, unit, mb, !ht_draft_begins_anew(g, unit));
     ht_zero_reduce_scatter(g, unit, mb);
     return op;
 }
 
-int32_t ht_draft_wait_reduced(struct ht_draft *g, int32_t unit)
+int32_t ht_draft_computed(const struct ht_draft *g)
 {
-    int32_t before = g->pending_reduce;
-    if (!g->sharded) return unit;
-    g->pending_reduce = unit;
-    return before;
+    return g->state->computed;
 }
 
-static enum ht_tier tier_of(const struct ht_draft *g, int32_t lane)
+int32_t ht_draft_wait_reduced(struct ht_draft *g, int32_t unit)
 {
-    return lane == g->lanes->compute ? HT_DEVICE : HT_HOST;
+    int32_t before = g->state->pending_reduce;
+    if (!g->sharded) return unit;
+    g->state->pending_reduce = unit;
+    return before;
 }
 
 int32_t ht_draft_accumulate(struct ht_draft *g, int32_t lane, int32_t unit, int32_t mb)
 {
-    if (!g->sharded && mb >= g->own_mb) return -1;
-    int32_t at = ht_draft_at(g, unit, mb), sum = g->reduce_once ? g->full_sum[unit] : g->grad[unit];
-    int32_t of = ht_draft_unit(g, unit);
-    int64_t params = g->reduce_once ? ht_unit_params(&g->scenario->model, of) : ht_draft_shard(g, unit)->padded;
-    struct ht_work w = ht_accumulate_work(g->scenario, g->schedule->lanes[lane].kind, of, params);
-    w.dtype = ht_stepped_gradient(&g->scenario->numerics, g->rounds);
-    int32_t op = ht_add_op(g->schedule, HT_OP_ACCUMULATE, lane, ht_draft_label(g, unit, mb), add_work(g, w));
-    ht_op_name(g->schedule, "A%d.%d", of, mb);
-    enum ht_tier tier = tier_of(g, lane);
-    ht_op_effect(g->schedule, sum, tier, HT_UPDATE);
-    ht_op_effect(g->schedule, g->reduce_once ? g->full_grad[at] : g->grad_mb[at], tier, HT_NEED | HT_RELEASE);
-    /* It reads both gradients and writes one. */
-    int64_t element = 2 * ht_dtype_bytes(w.dtype) + ht_dtype_bytes(g->scenario->numerics.grad);
-    ht_charge_work(g->schedule, g->links, params * element);
-    ht_draft_chain(g);
-    return op;
+    if (g->state->reduce_once || (!g->sharded && mb >= g->own_mb)) return -1;
+    return accumulate(g, lane, unit, mb, g->grad[unit], g->grad_mb[ht_draft_at(g, unit, mb)],
+                      ht_draft_shard(g, unit)->padded);
 }
 
 int32_t ht_draft_step(struct ht_draft *g, int32_t lane, int32_t unit, int32_t n, bool release_grad)
@@ -301,6 +316,20 @@ int32_t ht_draft_step(struct ht_draft *g, int32_t lane, int32_t unit, int32_t n,
     ht_charge_work(g->schedule, g->links, params * ht_step_traffic_bytes(g->scenario, w.grad_dtype));
     ht_draft_chain(g);
     return op;
+}
+
+int32_t ht_draft_gradient_to_host(struct ht_draft *g, int32_t unit, int32_t mb, unsigned to_flags)
+{
+    int32_t fresh = ht_draft_fresh_gradient(g, unit, mb);
+    int32_t op = ht_draft_copy(g, fresh, HT_DEVICE, HT_HOST, mb ? HT_PRODUCE : to_flags, true);
+    return mb ? ht_draft_accumulate(g, g->lanes->host, unit, mb) : op;
+}
+
+int32_t ht_draft_update_on_device(struct ht_draft *g, int32_t unit, int32_t mb, int32_t before)
+{
+    int32_t u = ht_draft_wait_reduced(g, unit);
+    if (u >= 0 && mb) before = ht_draft_accumulate(g, g->lanes->compute, u, mb);
+    return u >= 0 && mb + 1 == g->n_mb ? ht_draft_step(g, g->lanes->compute, u, 1, true) : before;
 }
 
 int32_t ht_draft_release(struct ht_draft *g, int32_t row)
@@ -356,4 +385,14 @@ int32_t ht_draft_copy(struct ht_draft *g, int32_t row, enum ht_tier from, enum h
                       bool release_from)
 {
     return ht_draft_copy_rows(g, &row, 1, from, to, to_flags, release_from);
+}
+
+int32_t ht_draft_copy_states(struct ht_draft *g, int32_t unit, int32_t n, bool compute_copy, enum ht_tier from,
+                             enum ht_tier to, unsigned to_flags, bool release_from)
+{
+    int32_t *rows = HT_NEW_ARRAY(int32_t, 4 * n), n_rows = 0;
+    for (int32_t u = unit; u < unit + n; u++) n_rows += ht_draft_state_rows(g, u, compute_copy, rows + n_rows);
+    int32_t op = ht_draft_copy_rows(g, rows, n_rows, from, to, to_flags, release_from);
+    free(rows);
+    return op;
 }

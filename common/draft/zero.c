@@ -42,8 +42,8 @@
 
 void ht_zero_begin_slot(struct ht_draft *g)
 {
-    g->ahead = g->blocks_gathers ? g->computed : g->slot;
-    g->slot = g->computed;
+    g->state->ahead = g->state->blocks_gathers ? g->state->computed : g->state->slot;
+    g->state->slot = g->state->computed;
 }
 
 /* Returns the elements that pass a rank each way. In a ring all shards but one pass it, whether parameters or sums. We
@@ -84,23 +84,23 @@ void ht_zero_all_gather(struct ht_draft *g, int32_t unit, int32_t mb)
 {
     struct ht_schedule *s = g->schedule;
     bool takes_part = mb < g->own_mb;
-    if (g->gathered[unit]) return;
+    if (g->state->gathered[unit]) return;
     collective(g, HT_OP_ALL_GATHER, g->lanes->gather, unit, g->scenario->numerics.param, traffic(g, unit, takes_part),
                even_traffic(g, unit), g->layout->n_ranks, g->links[g->rank].leads);
     ht_op_name(s, "AG%d", unit);
-    ht_op_after(s, g->ahead);
+    ht_op_after(s, g->state->ahead);
     if (g->cast_on_use[unit]) ht_op_effect(s, g->master[unit], HT_DEVICE, HT_NEED);
     ht_op_effect(s, g->param[unit], HT_DEVICE, g->cast_on_use[unit] ? HT_PRODUCE | HT_RELEASE : HT_NEED);
-    if (takes_part) ht_op_effect(s, g->full_param[unit], HT_DEVICE, HT_PRODUCE);
-    g->gathered[unit] = true;
+    if (takes_part) ht_op_effect(s, g->state->full_param[unit], HT_DEVICE, HT_PRODUCE);
+    g->state->gathered[unit] = true;
 }
 
 static void append_reduce_scatter(struct ht_draft *g, int32_t unit, int32_t mb)
 {
     const struct ht_numerics *n = &g->scenario->numerics;
     struct ht_schedule *s = g->schedule;
-    bool own = mb < g->own_mb, once = g->reduce_once;
-    int32_t at = ht_draft_at(g, unit, mb), whole = once ? g->full_sum[unit] : own ? g->full_grad[at] : -1;
+    bool own = mb < g->own_mb, once = g->state->reduce_once;
+    int32_t at = ht_draft_at(g, unit, mb), whole = once ? g->state->full_sum[unit] : own ? g->state->full_grad[at] : -1;
     collective(g, HT_OP_REDUCE_SCATTER, g->lanes->reduce, unit, once ? n->accumulate : n->reduce,
                traffic(g, unit, whole >= 0), even_traffic(g, unit), g->layout->n_ranks, g->links[g->rank].leads);
     if (g->n_mb > 1 && !once)
@@ -113,10 +113,10 @@ static void append_reduce_scatter(struct ht_draft *g, int32_t unit, int32_t mb)
 
 void ht_zero_reduce_scatter(struct ht_draft *g, int32_t unit, int32_t mb)
 {
-    if (g->reduce_once && mb + 1 < g->n_mb) return;
-    if (g->one_communicator && !g->blocks_gathers && unit > 0) {
-        g->held_unit = unit;
-        g->held_mb = mb;
+    if (g->state->reduce_once && mb + 1 < g->n_mb) return;
+    if (g->state->one_communicator && !g->state->blocks_gathers && unit > 0) {
+        g->state->held_unit = unit;
+        g->state->held_mb = mb;
     } else {
         append_reduce_scatter(g, unit, mb);
     }
@@ -124,8 +124,8 @@ void ht_zero_reduce_scatter(struct ht_draft *g, int32_t unit, int32_t mb)
 
 void ht_zero_end_gathers(struct ht_draft *g)
 {
-    if (g->held_unit >= 0) append_reduce_scatter(g, g->held_unit, g->held_mb);
-    g->held_unit = -1;
+    if (g->state->held_unit >= 0) append_reduce_scatter(g, g->state->held_unit, g->state->held_mb);
+    g->state->held_unit = -1;
 }
 
 void ht_zero_all_reduce(struct ht_draft *g, int32_t unit, int32_t members, bool crosses)

@@ -32,6 +32,14 @@ void ht_plan_set_vector(struct ht_plan *plan, const struct ht_variable *v)
     add(plan, ht_variable_copy(v));
 }
 
+void ht_plan_set_values(struct ht_plan *plan, const char *name, enum ht_variable_kind kind, int32_t n,
+                        const int64_t *values, bool decimal)
+{
+    struct ht_variable v = {.kind = kind, .decimal = decimal, .n = n, .values = (int64_t *)values};
+    snprintf(v.name, sizeof(v.name), "%s", name);
+    ht_plan_set_vector(plan, &v);
+}
+
 const struct ht_variable *ht_plan_variable(const struct ht_plan *plan, const char *name)
 {
     return find(plan->variables, plan->n_variables, name);

@@ -49,6 +49,8 @@ enum ht_division {
     HT_PIPELINES,        /* every pipeline takes the part that the plan says; its ranks are stages */
 };
 
+struct ht_program;
+
 struct ht_system {
     const char *name;                   /* "zero_offload" */
     const char *title;                  /* "ZeRO-Offload" */
@@ -70,6 +72,7 @@ struct ht_system {
     enum ht_status (*plan)(const struct ht_system *self, const struct ht_scenario *scenario,
                            const struct ht_profile *profile, const struct ht_settings *settings, struct ht_error *err,
                            struct ht_plan *out);
+    const struct ht_program *program; /* for a build that is ht_build_program (common/draft/draft.h), else NULL */
     /* Builds the graph of one iteration, linked and ready for the verifier. */
     enum ht_status (*build)(const struct ht_system *self, const struct ht_scenario *scenario,
                             const struct ht_plan *plan, struct ht_error *err, struct ht_schedule **out);
@@ -85,6 +88,9 @@ enum ht_status ht_system_check(const struct ht_system *system, const struct ht_s
 void ht_plan_set(struct ht_plan *plan, const char *name, int64_t value);
 /* Adds a copy of a vector, elements included, or of a decimal. */
 void ht_plan_set_vector(struct ht_plan *plan, const struct ht_variable *v);
+/* Adds a vector of n elements, which are copied; of a kind by rank or a list. decimal: they are in parts per billion. */
+void ht_plan_set_values(struct ht_plan *plan, const char *name, enum ht_variable_kind kind, int32_t n,
+                        const int64_t *values, bool decimal);
 int64_t ht_plan_get(const struct ht_plan *plan, const char *name);                        /* 0 when absent */
 const struct ht_variable *ht_plan_variable(const struct ht_plan *plan, const char *name); /* NULL when absent */
 /* Records a quantity that the decision rests on. */

@@ -105,8 +105,7 @@ static inline void rows_remake(struct ht_draft *g, const struct rows_cut *c, int
 static inline void rows_emit(struct ht_draft *g, const void *context)
 {
     const struct rows_choice *choice = context;
-    g->blocking = choice->blocking ? HT_BLOCKS_ALL : HT_BLOCKS_NOTHING;
-    g->blocking_prev = ht_mark_create(g->schedule);
+    if (choice->blocking) ht_draft_blocks(g, HT_BLOCKS_ALL);
     for (int32_t u = 0; u < g->n_units; u++) {
         ht_draft_place(g, g->param[u], HT_DEVICE);
         ht_draft_place_states(g, u, HT_DEVICE);
@@ -128,7 +127,6 @@ static inline void rows_emit(struct ht_draft *g, const void *context)
         }
     }
     for (int32_t u = 0; u < g->n_units; u++) ht_draft_step(g, g->lanes->compute, u, 1, true);
-    ht_mark_set(g->schedule, g->blocking_prev);
 }
 
 /* Returns a scenario of this machine, with a model of two blocks. */

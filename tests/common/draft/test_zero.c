@@ -75,7 +75,7 @@ static void emit(struct ht_draft *g, const void *context)
             if (g->reduce_once && j + 1 < g->n_mb) continue;
             int32_t fresh = j && !g->reduce_once ? g->grad_mb[ht_draft_at(g, u, j)] : g->grad[u];
             if (on_host) last = ht_draft_copy(g, fresh, HT_DEVICE, HT_HOST, HT_PRODUCE, true);
-            if (j && !g->reduce_once) ht_draft_accumulate(g, where, u, j);
+            if (j) ht_draft_accumulate(g, where, u, j);
             if (j + 1 == g->n_mb) ht_draft_all_reduce(g, u);
         }
     }
