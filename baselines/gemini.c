@@ -275,8 +275,7 @@ struct search {
     const struct ht_system *self;
     const struct ht_scenario *scenario;
     const struct ht_settings *settings;
-    /* the last plan that was tried, and whether it fits */
-    int64_t c, chunk, optim_ppb, param_ppb;
+    struct ht_plan *plan; /* the last one that was tried, and whether it fits */
     bool fits;
 };
 
@@ -287,55 +286,50 @@ static void set_share(struct ht_plan *plan, const char *name, int64_t ppb)
     ht_plan_set_vector(plan, &v);
 }
 
-/* Adds the variables that prepare() reads to a plan. */
-static void set_variables(const struct search *x, struct ht_plan *out)
+/* Sets the variables that prepare() reads, and proves the plan. */
+static enum ht_status try_plan(struct search *x, int64_t chunk, int64_t optim_ppb, int64_t param_ppb,
+                               struct ht_error *err)
 {
-    ht_plan_set(out, "c", x->c);
-    ht_plan_set(out, "chunk", x->chunk);
-    ht_plan_set(out, "auto", ht_setting(x->settings, "auto", 0));
-    set_share(out, "offload_optim_frac", x->optim_ppb);
-    set_share(out, "offload_param_frac", x->param_ppb);
-    set_share(out, "nvme_offload_fraction", ht_setting(x->settings, "nvme_offload_fraction", HT_PPB));
-    set_share(out, "steady_cuda_cap_ratio", ht_setting(x->settings, "steady_cuda_cap_ratio", HT_PPB / 10 * 9));
-}
-
-/* Proves the plan of these fractions. */
-static enum ht_status try_fractions(struct search *x, int64_t optim_ppb, int64_t param_ppb, struct ht_error *err)
-{
-    struct ht_plan plan = {0};
     struct ht_needs needs;
-    x->optim_ppb = optim_ppb;
-    x->param_ppb = param_ppb;
-    set_variables(x, &plan);
-    enum ht_status status = ht_plan_needs(x->self, x->scenario, &plan, err, &needs);
+    ht_plan_free(x->plan);
+    ht_plan_set(x->plan, "c", ht_checkpointed_blocks(x->self, x->scenario, x->settings));
+    ht_plan_set(x->plan, "chunk", chunk);
+    ht_plan_set(x->plan, "auto", ht_setting(x->settings, "auto", 0));
+    set_share(x->plan, "offload_optim_frac", optim_ppb);
+    set_share(x->plan, "offload_param_frac", param_ppb);
+    set_share(x->plan, "nvme_offload_fraction", ht_setting(x->settings, "nvme_offload_fraction", HT_PPB));
+    set_share(x->plan, "steady_cuda_cap_ratio", ht_setting(x->settings, "steady_cuda_cap_ratio", HT_PPB / 10 * 9));
+    enum ht_status status = ht_plan_needs(x->self, x->scenario, x->plan, err, &needs);
     x->fits = !status && needs.short_bytes[HT_DEVICE] == 0;
-    ht_plan_free(&plan);
     return status == HT_INFEASIBLE ? HT_OK : status;
 }
 
-/* Proves the plan of a level: of n chunks the states of `level` leave the device; at level n + 1 parameters, too. */
-static enum ht_status try_level(struct search *x, int64_t level, int64_t n, struct ht_error *err)
+/* Tries a level: of n chunks the states of `level` leave the device; at level n + 1 parameters, too. */
+static enum ht_status try_level(struct search *x, int64_t chunk, int64_t level, int64_t n, struct ht_error *err)
 {
-    return try_fractions(x, ht_min(level, n) * HT_PPB / n, level > n ? HT_PPB : 0, err);
+    return try_plan(x, chunk, ht_min(level, n) * HT_PPB / n, level > n ? HT_PPB : 0, err);
 }
 
 /* Chooses the fractions for n chunks, where they are not forced: the least level that fits, or the last. So the
    repository's user is to do (GeminiPlugin): raise offload_optim_frac until the model fits, then offload_param_frac. */
-static enum ht_status choose_fractions(struct search *x, int64_t n, struct ht_error *err)
+static enum ht_status choose_fractions(struct search *x, int64_t chunk, int64_t n, struct ht_error *err)
 {
     int64_t optim = ht_setting(x->settings, "offload_optim_frac", -1);
     int64_t param = ht_setting(x->settings, "offload_param_frac", -1);
     int64_t low = optim < 0 ? 0 : n, high = param < 0 ? n + 1 : n;
     enum ht_status status = HT_OK;
-    if (ht_setting(x->settings, "auto", 0)) return try_fractions(x, HT_PPB, 0, err);
-    if (optim >= 0 && optim < HT_PPB) return try_fractions(x, optim, 0, err);
-    if (param > 0) return try_fractions(x, HT_PPB, param, err);
+    if (ht_setting(x->settings, "auto", 0)) return try_plan(x, chunk, HT_PPB, 0, err);
+    if (optim >= 0 && optim < HT_PPB) return try_plan(x, chunk, optim, 0, err);
+    if (param > 0) return try_plan(x, chunk, HT_PPB, param, err);
     while (low < high && !status) {
         int64_t level = (low + high) / 2;
-        status = try_level(x, level, n, err);
-        *(x->fits ? &high : &low) = level + !x->fits;
+        status = try_level(x, chunk, level, n, err);
+        if (x->fits)
+            high = level;
+        else
+            low = level + 1;
     }
-    return status ? status : try_level(x, high, n, err);
+    return status ? status : try_level(x, chunk, high, n, err);
 }
 
 /* Chooses size of chunks and fractions. If the size by the search does not fit, chunks are of the largest unit. */
@@ -343,17 +337,17 @@ static enum ht_status choose(struct search *x, struct ht_error *err)
 {
     enum { SEARCH_RANGE = 32 << 20 }; /* search_range_m and min_chunk_size_m */
     struct ht_chunk_model m;
-    int64_t forced = ht_setting(x->settings, "chunk", -1), all = 0;
+    int64_t forced = ht_setting(x->settings, "chunk", 0), all = 0;
     enum ht_status status = HT_OK;
-    ht_chunk_model_init(&m, x->scenario, x->c);
+    ht_chunk_model_init(&m, x->scenario, 0);
     for (int32_t u = 0; u < m.n_units; u++) all += m.unit_elements[u];
     int64_t least = ht_max(m.largest_unit, all < SEARCH_RANGE ? 0 : SEARCH_RANGE);
-    int64_t sizes[] = {ht_chunks_search(m.unit_elements, m.n_units, least, least + SEARCH_RANGE), m.largest_unit};
-    for (size_t i = 0; i < (forced > 0 ? 1 : HT_COUNT(sizes)) && !x->fits && !status; i++) {
+    int64_t found = ht_chunks_search(m.unit_elements, m.n_units, least, least + SEARCH_RANGE);
+    int64_t sizes[] = {forced ? forced : found, m.largest_unit};
+    for (size_t i = 0; i < (forced ? 1 : HT_COUNT(sizes)) && !x->fits && !status; i++) {
         struct ht_chunks chunks = {0};
-        x->chunk = forced > 0 ? forced : sizes[i];
-        status = ht_chunks_pack(m.unit_elements, m.n_units, x->chunk, err, &chunks);
-        if (!status) status = choose_fractions(x, chunks.n, err);
+        status = ht_chunks_pack(m.unit_elements, m.n_units, sizes[i], err, &chunks);
+        if (!status) status = choose_fractions(x, sizes[i], chunks.n, err);
         ht_chunks_free(&chunks);
     }
     ht_chunk_model_free(&m);
@@ -372,13 +366,19 @@ static enum ht_status check_settings(const struct ht_settings *settings, struct 
     return HT_OK;
 }
 
-/* Writes what a plan decides, given its variables. */
-static enum ht_status describe(const struct ht_system *self, const struct ht_scenario *scenario, struct ht_error *err,
-                               struct ht_plan *out)
+static enum ht_status plan(const struct ht_system *self, const struct ht_scenario *scenario,
+                           const struct ht_profile *profile, const struct ht_settings *settings, struct ht_error *err,
+                           struct ht_plan *out)
 {
-    struct ht_chunk_model m;
-    int64_t on_ssd;
-    enum ht_status status = prepare(self, scenario, out, err, &m, &on_ssd);
+    struct search x = {.self = self, .scenario = scenario, .settings = settings, .plan = out};
+    struct ht_chunk_model m = {0};
+    int64_t on_ssd = 0;
+    bool ssds = ht_setting(settings, "nvme_offload_fraction", HT_PPB) > 0;
+    (void)profile;
+    enum ht_status status = ssds ? ht_system_check(self, scenario, err) : HT_OK;
+    if (!status) status = check_settings(settings, err);
+    if (!status) status = choose(&x, err);
+    if (!status) status = prepare(self, scenario, out, err, &m, &on_ssd);
     if (!status) {
         ht_plan_set(out, "chunks", m.chunks.n);
         ht_plan_set(out, "moves", m.moves.n);
@@ -392,24 +392,6 @@ static enum ht_status describe(const struct ht_system *self, const struct ht_sce
     }
     ht_chunk_model_free(&m);
     return status;
-}
-
-static enum ht_status plan(const struct ht_system *self, const struct ht_scenario *scenario,
-                           const struct ht_profile *profile, const struct ht_settings *settings, struct ht_error *err,
-                           struct ht_plan *out)
-{
-    (void)profile;
-    struct search x = {.self = self,
-                       .scenario = scenario,
-                       .settings = settings,
-                       .c = ht_checkpointed_blocks(self, scenario, settings)};
-    bool ssds = ht_setting(settings, "nvme_offload_fraction", HT_PPB) > 0;
-    enum ht_status status = ssds ? ht_system_check(self, scenario, err) : HT_OK;
-    if (!status) status = check_settings(settings, err);
-    if (!status) status = choose(&x, err);
-    if (status) return status;
-    set_variables(&x, out);
-    return describe(self, scenario, err, out);
 }
 
 const struct ht_system ht_gemini = {

@@ -270,24 +270,12 @@ static enum ht_status build(const struct ht_system *self, const struct ht_scenar
     return status;
 }
 
-const struct ht_system ht_patrickstar = {
-    .name = "patrickstar",
-    .title = "PatrickStar",
-    .source = "Fang et al. 2022, IEEE TPDS",
-    .summary = "parameters in chunks, moved when needed; Adam on device and host",
-    .knobs = knobs,
-    .variant = 0,
-    .plan = plan,
-    .build = build,
-};
-
-const struct ht_system ht_patrickstar_ckpt = {
-    .name = "patrickstar_ckpt",
-    .title = "PatrickStar, full checkpointing",
-    .source = "Fang et al. 2022, IEEE TPDS",
-    .summary = "PatrickStar with every block recomputed",
-    .knobs = knobs,
-    .variant = 1,
-    .plan = plan,
-    .build = build,
-};
+/* clang-format off */
+#define PATRICKSTAR(NAME, TITLE, VARIANT, SUMMARY)                                                                     \
+    {.name = NAME, .title = TITLE, .source = "Fang et al. 2022, IEEE TPDS", .summary = SUMMARY, .knobs = knobs,        \
+     .variant = VARIANT, .plan = plan, .build = build}
+const struct ht_system ht_patrickstar = PATRICKSTAR("patrickstar", "PatrickStar", 0,
+    "parameters in chunks, moved when needed; Adam on device and host");
+const struct ht_system ht_patrickstar_ckpt = PATRICKSTAR("patrickstar_ckpt", "PatrickStar, full checkpointing", 1,
+    "PatrickStar with every block recomputed");
+/* clang-format on */
