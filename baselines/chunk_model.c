@@ -24,8 +24,10 @@ void ht_chunk_model_init(struct ht_chunk_model *m, const struct ht_scenario *sce
 void ht_chunk_model_free(struct ht_chunk_model *m)
 {
     ht_chunks_free(&m->chunks);
+    ht_chunk_moves_free(&m->moves);
     free(m->unit_elements);
     free(m->moments);
+    free(m->on_ssd);
     *m = (struct ht_chunk_model){0};
 }
 
@@ -42,7 +44,7 @@ static struct ht_schedule *warm_up_graph(const struct ht_scenario *scenario, int
         ht_forward_pass(&g, j, c, -1);
         for (int32_t u = g.n_units - 1; u >= 0; u--) {
             ht_backward_step(&g, u, j, c);
-            ht_op_effect(g.schedule, j ? g.grad_mb[ht_draft_at(&g, u, j)] : g.grad[u], HT_DEVICE, HT_RELEASE);
+            ht_op_effect(g.schedule, ht_draft_fresh_gradient(&g, u, j), HT_DEVICE, HT_RELEASE);
         }
     }
     return ht_draft_end(&g);
@@ -96,9 +98,6 @@ static void read_moments(const struct ht_schedule *s, struct ht_chunk_model *m)
 enum ht_status ht_chunk_model_warm_up(struct ht_chunk_model *m, const struct ht_scenario *scenario, int64_t elements,
                                       struct ht_error *err)
 {
-    ht_chunks_free(&m->chunks);
-    free(m->moments);
-    m->moments = NULL;
     enum ht_status status = ht_chunks_pack(m->unit_elements, m->n_units, elements, err, &m->chunks);
     if (status) return status;
     struct ht_schedule *s = warm_up_graph(scenario, m->c);
@@ -109,12 +108,12 @@ enum ht_status ht_chunk_model_warm_up(struct ht_chunk_model *m, const struct ht_
 
 /* ---- moves ----------------------------------------------------------------------------------------------------- */
 
-enum ht_status ht_chunk_model_move(const struct ht_chunk_model *m, const char *system, const struct ht_chunk_room *room,
-                                   struct ht_error *err, struct ht_chunk_moves *out)
+enum ht_status ht_chunk_model_move(struct ht_chunk_model *m, const char *system, struct ht_error *err)
 {
     struct ht_error why = {0};
+    const struct ht_chunk_room *room = &m->room;
     int32_t at = 0;
-    if (!ht_chunks_move(m->moments, m->n_moments, m->chunks.n, room, &why, out, &at)) return HT_OK;
+    if (!ht_chunks_move(m->moments, m->n_moments, m->chunks.n, room, &why, &m->moves, &at)) return HT_OK;
     int64_t now = m->moments[at].non_model_bytes, next = m->moments[(at + 1) % m->n_moments].non_model_bytes;
     char other[HT_QUANTITY_TEXT], all[HT_QUANTITY_TEXT], fixed[HT_QUANTITY_TEXT];
     return ht_fail_memory(
@@ -124,45 +123,4 @@ enum ht_status ht_chunk_model_move(const struct ht_chunk_model *m, const char *s
         system, at + 1, m->n_moments, why.text, ht_format_quantity(HT_BYTES, (double)room->usable_bytes, all),
         ht_format_quantity(HT_BYTES, (double)ht_max(now, next), other),
         ht_format_quantity(HT_BYTES, (double)room->fixed_bytes, fixed));
-}
-
-int32_t ht_chunk_padding(struct ht_draft *g, int64_t bytes)
-{
-    struct ht_label none = {.unit = -1, .micro_batch = -1};
-    return ht_add_tensor(g->schedule,
-                         (struct ht_tensor){.class = HT_STAGING, .label = none, .bytes = bytes, .rank = g->rank});
-}
-
-void ht_chunk_copy(struct ht_draft *g, const struct ht_chunks *chunks, int32_t chunk, bool to_device, int64_t bytes,
-                   char letter)
-{
-    struct ht_label about = {.unit = chunks->first[chunk],
-                             .n_units = chunks->first[chunk + 1] - chunks->first[chunk],
-                             .sub_ops = HT_ALL_SUB_OPS,
-                             .micro_batch = -1};
-    ht_draft_transfer(g, about, to_device ? HT_HOST : HT_DEVICE, to_device ? HT_DEVICE : HT_HOST, bytes);
-    ht_op_name(g->schedule, "%c%d", letter, chunk);
-}
-
-void ht_chunk_copy_row(struct ht_draft *g, int32_t tensor, bool to_device, unsigned from_flags, unsigned to_flags)
-{
-    ht_op_effect(g->schedule, tensor, to_device ? HT_HOST : HT_DEVICE, from_flags);
-    ht_op_effect(g->schedule, tensor, to_device ? HT_DEVICE : HT_HOST, to_flags);
-}
-
-void ht_chunk_move_row(struct ht_draft *g, int32_t tensor, bool to_device, bool stays)
-{
-    bool keep = stays && to_device, overwrite = stays && !to_device;
-    ht_chunk_copy_row(g, tensor, to_device, keep ? HT_NEED : HT_NEED | HT_RELEASE, overwrite ? HT_UPDATE : HT_PRODUCE);
-}
-
-void ht_chunk_move(struct ht_draft *g, const struct ht_chunks *chunks, int32_t chunk, bool to_device, int64_t bytes,
-                   const bool *grad_in_place)
-{
-    ht_chunk_copy(g, chunks, chunk, to_device, bytes, 'C');
-    for (int32_t u = chunks->first[chunk]; u < chunks->first[chunk + 1]; u++)
-        if (grad_in_place[u])
-            ht_chunk_move_row(g, g->grad[u], to_device, false);
-        else
-            ht_chunk_move_row(g, g->param[u], to_device, g->master[u] < 0);
 }

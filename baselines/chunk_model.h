@@ -1,6 +1,6 @@
 /*
- * The model data of a rank in chunks: what an iteration asks of the chunk manager (baselines/chunks.h), and the copies
- * of whole chunks in a graph. The systems with chunks, PatrickStar and Colossal-AI's Gemini, share it.
+ * The model data of a rank in chunks, and what an iteration does with them: what the planners of the systems with
+ * chunks, PatrickStar and Colossal-AI's Gemini, decide, and what their graphs are written from (baselines/chunk_graph.h).
  *
  * A warm-up iteration measures in these systems how much memory everything outside chunks takes at every operator.
  * Here its moments are read off the op graph of that iteration, with all parameters on the device.
@@ -9,49 +9,36 @@
 #define HT_BASELINES_CHUNK_MODEL_H
 
 #include "baselines/chunks.h"
-#include "common/draft/draft.h"
+#include "common/plan/system.h"
 
-/* Zeroed, then filled by ht_chunk_model_init; freed by ht_chunk_model_free. */
+/* Filled by ht_chunk_model_init; freed by ht_chunk_model_free. */
 struct ht_chunk_model {
     int32_t c, n_units;                   /* blocks with checkpointing, the first ones */
     int64_t *unit_elements, largest_unit; /* [n_units]: parameters of a rank */
     int64_t copy_bytes;                   /* of a parameter that passes compute with */
+    /* ht_chunk_model_warm_up */
     struct ht_chunks chunks;
     struct ht_chunk_moment *moments; /* one per forward, recompute and backward op */
     int32_t n_moments;
     int64_t non_model_peak_bytes;
+    /* ht_chunk_model_move; the pinned chunks of `room` are those whose optimizer states are on the device */
+    struct ht_chunk_room room;
+    struct ht_chunk_moves moves;
+    /* one system's alone */
+    bool check;   /* PatrickStar: the host waits for each backward */
+    bool *on_ssd; /* Gemini: [n_units]: the unit's momentum and variance are on the SSDs; else NULL */
 };
 
 void ht_chunk_model_init(struct ht_chunk_model *m, const struct ht_scenario *scenario, int64_t c);
 void ht_chunk_model_free(struct ht_chunk_model *m);
 
 /* Packs the units into chunks of so many elements and reads the moments off the warm-up iteration. HT_INFEASIBLE if a
-   unit is larger. May be called again with other elements. */
+   unit is larger. */
 enum ht_status ht_chunk_model_warm_up(struct ht_chunk_model *m, const struct ht_scenario *scenario, int64_t elements,
                                       struct ht_error *err);
 
-/* Computes the moves of one iteration (ht_chunks_move). HT_INFEASIBLE names the system and the operator without
-   room. */
-enum ht_status ht_chunk_model_move(const struct ht_chunk_model *m, const char *system, const struct ht_chunk_room *room,
-                                   struct ht_error *err, struct ht_chunk_moves *out);
-
-/* ---- in a graph ------------------------------------------------------------------------------------------------ */
-
-/* Adds a row for the unused end of a chunk, or of its optimizer states. */
-int32_t ht_chunk_padding(struct ht_draft *g, int64_t bytes);
-
-/* Appends a copy between device and host about a chunk, named by a letter and its number; the caller adds the effects.
-   bytes: with the chunk's unused end. */
-void ht_chunk_copy(struct ht_draft *g, const struct ht_chunks *chunks, int32_t chunk, bool to_device, int64_t bytes,
-                   char letter);
-/* Adds the effects of the last op, a copy between device and host, on a row. */
-void ht_chunk_copy_row(struct ht_draft *g, int32_t tensor, bool to_device, unsigned from_flags, unsigned to_flags);
-
-/* Appends the move of a chunk, "C3": its units' parameters, or gradients where these are in their place. Rows leave
-   their tier, but FP32 parameters, which are their own master copies, stay on the host. grad_in_place: [n_units] */
-void ht_chunk_move(struct ht_draft *g, const struct ht_chunks *chunks, int32_t chunk, bool to_device, int64_t bytes,
-                   const bool *grad_in_place);
-/* Adds the effects of the last op, a move, on a row. stays: the host keeps it. */
-void ht_chunk_move_row(struct ht_draft *g, int32_t tensor, bool to_device, bool stays);
+/* Computes the moves of one iteration in `room` (ht_chunks_move). HT_INFEASIBLE names the system and the operator
+   without room. */
+enum ht_status ht_chunk_model_move(struct ht_chunk_model *m, const char *system, struct ht_error *err);
 
 #endif

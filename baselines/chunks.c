@@ -90,53 +90,37 @@ struct manager {
     const struct ht_chunk_moment *moments;
     int32_t n_moments, n_chunks;
     const struct ht_chunk_room *room;
-    int32_t *use, *use_begin; /* moments that need chunk i: use[use_begin[i]] .. use[use_begin[i + 1] - 1], ascending */
-    bool *on_device;          /* [chunks] */
+    bool *on_device; /* [chunks] */
     int32_t n_on_device;
+    struct ht_chunk_moves *out;
 };
 
-static bool needed(const struct ht_chunk_moment *m, int32_t chunk)
+static bool needed(const struct manager *g, int32_t t, int32_t chunk)
 {
     for (int i = 0; i < HT_CHUNK_NEEDS; i++)
-        if (m->needs[i] == chunk) return true;
+        if (g->moments[t % g->n_moments].needs[i] == chunk) return true;
     return false;
-}
-
-static void note_uses(struct manager *g)
-{
-    int32_t n = 0;
-    g->use = HT_NEW_ARRAY(int32_t, g->n_moments * HT_CHUNK_NEEDS);
-    g->use_begin = HT_NEW_ARRAY(int32_t, g->n_chunks + 1);
-    for (int32_t c = 0; c < g->n_chunks; c++) {
-        g->use_begin[c] = n;
-        for (int32_t t = 0; t < g->n_moments; t++)
-            if (needed(&g->moments[t], c)) g->use[n++] = t;
-    }
-    g->use_begin[g->n_chunks] = n;
 }
 
 /* Returns the first moment after t that needs the chunk; moments of the next iteration are numbered on. */
 static int32_t next_use(const struct manager *g, int32_t chunk, int32_t t)
 {
-    int32_t begin = g->use_begin[chunk], end = g->use_begin[chunk + 1], low = begin, high = end;
-    if (begin == end) return INT32_MAX;
-    while (low < high) {
-        int32_t mid = low + (high - low) / 2;
-        if (g->use[mid] > t)
-            high = mid;
-        else
-            low = mid + 1;
-    }
-    return low < end ? g->use[low] : g->n_moments + g->use[begin];
+    for (int32_t next = t + 1; next <= t + g->n_moments; next++)
+        if (needed(g, next, chunk)) return next;
+    return INT32_MAX;
+}
+
+static bool may_leave(const struct manager *g, int32_t t, int32_t chunk)
+{
+    return chunk >= g->room->n_pinned && g->on_device[chunk] && !needed(g, t, chunk);
 }
 
 /* Returns the chunk that is used last of those that may leave at moment t, of equal ones the first; -1 if none may. */
-static int32_t farthest(const struct manager *g, int32_t t)
+static int32_t last_used(const struct manager *g, int32_t t)
 {
     int32_t best = -1, best_use = -1;
-    for (int32_t c = g->room->n_pinned; c < g->n_chunks; c++) {
-        if (!g->on_device[c] || needed(&g->moments[t], c)) continue;
-        int32_t use = next_use(g, c, t);
+    for (int32_t c = 0; c < g->n_chunks; c++) {
+        int32_t use = may_leave(g, t, c) ? next_use(g, c, t) : -1;
         if (use <= best_use) continue;
         best = c;
         best_use = use;
@@ -144,10 +128,10 @@ static int32_t farthest(const struct manager *g, int32_t t)
     return best;
 }
 
-static void move(struct manager *g, struct ht_chunk_moves *out, int32_t moment, int32_t chunk, bool to_device)
+static void move(struct manager *g, int32_t moment, int32_t chunk, bool to_device)
 {
     struct ht_chunk_move row = {.moment = moment, .chunk = chunk, .to_device = to_device};
-    HT_PUSH(out->rows, out->n, out->cap, row);
+    HT_PUSH(g->out->rows, g->out->n, g->out->cap, row);
     g->on_device[chunk] = to_device;
     g->n_on_device += to_device ? 1 : -1;
 }
@@ -155,120 +139,91 @@ static void move(struct manager *g, struct ht_chunk_moves *out, int32_t moment, 
 static int64_t available(const struct manager *g, int32_t t)
 {
     int64_t now = g->moments[t].non_model_bytes, next = g->moments[(t + 1) % g->n_moments].non_model_bytes;
-    return g->room->usable_bytes - g->room->fixed_bytes - (now > next ? now : next);
+    return g->room->usable_bytes - g->room->fixed_bytes - ht_max(now, next);
 }
 
-/* Moves the chunk whose backward pass ends with moment t to the host, if gradients leave. */
-static void leave(struct manager *g, int32_t t, struct ht_chunk_moves *out)
-{
-    int32_t chunk = g->moments[t].ends - 1;
-    if (g->room->gradients_leave && chunk >= g->room->n_pinned && g->on_device[chunk])
-        move(g, out, t + 1, chunk, false);
-}
-
-/* Moves what moment t needs and lacks to the device. */
-static void fetch(struct manager *g, int32_t t, struct ht_chunk_moves *out)
-{
-    for (int32_t c = 0; c < g->n_chunks; c++)
-        if (needed(&g->moments[t], c) && !g->on_device[c]) move(g, out, t, c, true);
-}
-
-static enum ht_status arrive(struct manager *g, int32_t t, struct ht_error *err, struct ht_chunk_moves *out)
+/* Makes room for what moment t needs by HT_LAST_USED_LEAVES. */
+static enum ht_status make_room(struct manager *g, int32_t t, struct ht_error *err)
 {
     int32_t missing = 0;
-    for (int32_t c = 0; c < g->n_chunks; c++) missing += needed(&g->moments[t], c) && !g->on_device[c];
+    for (int32_t c = 0; c < g->n_chunks; c++) missing += needed(g, t, c) && !g->on_device[c];
     while ((g->n_on_device + missing) * g->room->chunk_bytes > available(g, t)) {
-        int32_t leaves = farthest(g, t);
-        if (leaves < 0) {
-            char need[HT_QUANTITY_TEXT], have[HT_QUANTITY_TEXT];
-            int32_t n = g->n_on_device + missing;
-            double bytes = (double)n * (double)g->room->chunk_bytes;
-            int64_t left = available(g, t) > 0 ? available(g, t) : 0;
+        int32_t leaves = last_used(g, t), n = g->n_on_device + missing;
+        char need[HT_QUANTITY_TEXT], have[HT_QUANTITY_TEXT];
+        if (leaves < 0)
             return ht_fail(err, HT_INFEASIBLE, "%d chunk%s must be on the device, %s, and %s are left for chunks", n,
-                           n == 1 ? "" : "s", ht_format_quantity(HT_BYTES, bytes, need),
-                           ht_format_quantity(HT_BYTES, (double)left, have));
-        }
-        move(g, out, t, leaves, false);
+                           n == 1 ? "" : "s",
+                           ht_format_quantity(HT_BYTES, (double)n * (double)g->room->chunk_bytes, need),
+                           ht_format_quantity(HT_BYTES, (double)ht_max(available(g, t), 0), have));
+        move(g, t, leaves, false);
     }
-    fetch(g, t, out);
     return HT_OK;
 }
 
+static bool idle(const struct manager *g, int32_t t, int32_t chunk)
+{
+    return t > 0 && may_leave(g, t, chunk) && needed(g, t - 1, chunk);
+}
+
+/* Moves chunks to the host before moment t by HT_IDLE_LEAVE. */
+static void move_idle(struct manager *g, int32_t t)
+{
+    int64_t idle_bytes = 0;
+    for (int32_t c = 0; c < g->n_chunks; c++) idle_bytes += idle(g, t, c) ? g->room->chunk_bytes : 0;
+    for (int32_t c = 0; c < g->n_chunks && idle_bytes > g->room->idle_bytes; c++) {
+        if (!idle(g, t, c)) continue;
+        move(g, t, c, false);
+        idle_bytes -= g->room->chunk_bytes;
+    }
+}
+
+/* Computes the moves before moment t, and the one behind it of a chunk whose backward pass ends with it. */
+static enum ht_status pass(struct manager *g, int32_t t, struct ht_error *err)
+{
+    int32_t ends = g->moments[t].ends - 1;
+    enum ht_status status = HT_OK;
+    if (g->room->rule == HT_IDLE_LEAVE)
+        move_idle(g, t);
+    else
+        status = make_room(g, t, err);
+    for (int32_t c = 0; c < g->n_chunks && !status; c++)
+        if (needed(g, t, c) && !g->on_device[c]) move(g, t, c, true);
+    if (g->room->gradients_leave && ends >= g->room->n_pinned && g->on_device[ends]) move(g, t + 1, ends, false);
+    return status;
+}
+
 /* Brings every chunk back to where it was when the iteration began. Chunks leave first, so that there is room. */
-static void restore(struct manager *g, struct ht_chunk_moves *out)
+static void restore(struct manager *g)
 {
     for (int to_device = 0; to_device < 2; to_device++)
         for (int32_t c = 0; c < g->n_chunks; c++)
-            if (g->on_device[c] != out->at_start[c] && out->at_start[c] == (bool)to_device)
-                move(g, out, g->n_moments, c, to_device);
-}
-
-static void begin(struct manager *g, struct ht_chunk_moves *out)
-{
-    *out = (struct ht_chunk_moves){.at_start = HT_NEW_ARRAY(bool, g->n_chunks)};
-    g->on_device = HT_NEW_ARRAY(bool, g->n_chunks);
-    note_uses(g);
-    for (int32_t c = 0; c < g->room->n_pinned; c++) g->on_device[c] = true;
-    g->n_on_device = g->room->n_pinned;
-}
-
-static void end(struct manager *g)
-{
-    free(g->use);
-    free(g->use_begin);
-    free(g->on_device);
+            if (g->on_device[c] != g->out->at_start[c] && g->out->at_start[c] == (bool)to_device)
+                move(g, g->n_moments, c, to_device);
 }
 
 enum ht_status ht_chunks_move(const struct ht_chunk_moment *moments, int32_t n_moments, int32_t n_chunks,
                               const struct ht_chunk_room *room, struct ht_error *err, struct ht_chunk_moves *out,
                               int32_t *where)
 {
-    struct manager g = {.moments = moments, .n_moments = n_moments, .n_chunks = n_chunks, .room = room};
+    struct manager g = {.moments = moments, .n_moments = n_moments, .n_chunks = n_chunks, .room = room, .out = out};
+    size_t bytes = (size_t)n_chunks * sizeof(bool);
     enum ht_status status = HT_OK;
-    begin(&g, out);
+    *out = (struct ht_chunk_moves){.at_start = HT_NEW_ARRAY(bool, n_chunks)};
+    g.on_device = HT_NEW_ARRAY(bool, n_chunks);
+    for (; g.n_on_device < room->n_pinned; g.n_on_device++) g.on_device[g.n_on_device] = true;
     for (int round = 0; round < HT_CHUNK_ROUNDS && !status; round++) {
-        memcpy(out->at_start, g.on_device, (size_t)n_chunks * sizeof(bool));
+        if (round && !memcmp(out->at_start, g.on_device, bytes)) break;
+        memcpy(out->at_start, g.on_device, bytes);
         out->n = 0;
         for (int32_t t = 0; t < n_moments && !status; t++) {
             if (where) *where = t;
-            status = arrive(&g, t, err, out);
-            leave(&g, t, out);
+            status = pass(&g, t, err);
         }
-        if (!memcmp(out->at_start, g.on_device, (size_t)n_chunks * sizeof(bool))) break;
     }
-    if (!status) restore(&g, out);
-    end(&g);
+    if (!status) restore(&g);
+    free(g.on_device);
     if (status) ht_chunk_moves_free(out);
     return status;
-}
-
-/* Returns true if the chunk may leave before moment t by Gemini's static rule. */
-static bool idle(const struct manager *g, int32_t t, int32_t chunk)
-{
-    return t > 0 && chunk >= g->room->n_pinned && g->on_device[chunk] && needed(&g->moments[t - 1], chunk) &&
-           !needed(&g->moments[t], chunk);
-}
-
-void ht_chunks_move_static(const struct ht_chunk_moment *moments, int32_t n_moments, int32_t n_chunks,
-                           const struct ht_chunk_room *room, int64_t keep_bytes, struct ht_chunk_moves *out)
-{
-    struct manager g = {.moments = moments, .n_moments = n_moments, .n_chunks = n_chunks, .room = room};
-    begin(&g, out);
-    memcpy(out->at_start, g.on_device, (size_t)n_chunks * sizeof(bool));
-    for (int32_t t = 0; t < n_moments; t++) {
-        int64_t idle_bytes = 0;
-        for (int32_t c = 0; c < n_chunks; c++)
-            if (idle(&g, t, c)) idle_bytes += room->chunk_bytes;
-        for (int32_t c = 0; c < n_chunks && idle_bytes > keep_bytes; c++) {
-            if (!idle(&g, t, c)) continue;
-            move(&g, out, t, c, false);
-            idle_bytes -= room->chunk_bytes;
-        }
-        fetch(&g, t, out);
-        leave(&g, t, out);
-    }
-    restore(&g, out);
-    end(&g);
 }
 
 void ht_chunk_moves_free(struct ht_chunk_moves *m)

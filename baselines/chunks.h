@@ -54,12 +54,26 @@ struct ht_chunk_moment {
     int32_t ends;                  /* 1 + the chunk whose backward pass ends with it; 0: none */
 };
 
+enum ht_chunk_rule {
+    /* If the chunks that a moment needs lack room, the one that is used last leaves: PatrickStar's
+       LatestAccessChunkEvictionPolicy, and Gemini's AutoPlacementPolicy, which has it from there. At moment t chunks may
+       fill (available_chunk_mem in PatrickStar's memtracer.py)
+           usable_bytes - fixed_bytes - max(non_model_bytes of t, of the moment after t) */
+    HT_LAST_USED_LEAVES,
+    /* Chunks that the moment before needed and this one does not are idle. While they are more than idle_bytes, the
+       first of them leaves. Chunks that were needed earlier do not count any more, and stay. No statistics are asked:
+       Gemini's StaticPlacementPolicy.evict_tensors. */
+    HT_IDLE_LEAVE,
+};
+
 struct ht_chunk_room {
     int64_t chunk_bytes;
-    int64_t usable_bytes; /* room for non-model data, optimizer states and chunks together */
-    int64_t fixed_bytes;  /* part of it for optimizer states on the device and the manager's buffer */
     int32_t n_pinned;     /* chunks 0 .. n_pinned - 1 never leave the device */
     bool gradients_leave; /* a chunk, now with gradients, goes to the host when its backward pass ends */
+    enum ht_chunk_rule rule;
+    int64_t idle_bytes;   /* HT_IDLE_LEAVE */
+    int64_t usable_bytes; /* HT_LAST_USED_LEAVES: for non-model data, optimizer states and chunks together */
+    int64_t fixed_bytes;  /* part of it for optimizer states on the device and the manager's buffer */
 };
 
 struct ht_chunk_move {
@@ -75,11 +89,7 @@ struct ht_chunk_moves {
 };
 
 /*
- * Computes the moves of one iteration in the steady state. At moment t chunks may fill
- *
- *     usable_bytes - fixed_bytes - max(non_model_bytes of t, of the moment after t)
- *
- * (available_chunk_mem in the repository's memtracer.py). An iteration begins as the one before it ended. The first
+ * Computes the moves of one iteration in the steady state. An iteration begins as the one before it ended. The first
  * one begins with all chunks but the pinned ones on the host. If the tiers of chunks do not repeat after
  * HT_CHUNK_ROUNDS iterations, the last moves bring the chunks back to where they were.
  *
@@ -89,15 +99,6 @@ enum { HT_CHUNK_ROUNDS = 8 };
 enum ht_status ht_chunks_move(const struct ht_chunk_moment *moments, int32_t n_moments, int32_t n_chunks,
                               const struct ht_chunk_room *room, struct ht_error *err, struct ht_chunk_moves *out,
                               int32_t *where);
-
-/*
- * Computes the moves by Gemini's rule without statistics (StaticPlacementPolicy.evict_tensors, Colossal-AI 0.3.5).
- * Before each moment it adds up the chunks that the moment before needed and this one does not. While they are more
- * than keep_bytes, the first of them goes to the host. Chunks that were needed earlier do not count any more, and
- * stay. Of `room` it reads chunk_bytes, n_pinned and gradients_leave.
- */
-void ht_chunks_move_static(const struct ht_chunk_moment *moments, int32_t n_moments, int32_t n_chunks,
-                           const struct ht_chunk_room *room, int64_t keep_bytes, struct ht_chunk_moves *out);
 void ht_chunk_moves_free(struct ht_chunk_moves *m);
 
 #endif

@@ -4,11 +4,17 @@
  *
  * 16-bit parameters are in chunks of one size (baselines/chunks.h). An operator needs its chunks on the device. They
  * are fetched when it begins, and others leave for the host. A gradient takes the place of its parameter in the chunk.
- * When the last gradient of a chunk is there the chunk leaves for the host, where FP32 parameters are in a chunk of
- * their own. After the backward pass HybridAdam goes over the parameters one by one. It reads the momentum and
- * variance of the next one from the SSDs while it steps one on the CPU. Then it waits until that one is written. It
- * leaves 16-bit parameters alone: the first operator of the next iteration that needs a chunk fetches the FP32 one, 4
- * bytes a parameter, and casts it on the device.
+ * So far this is PatrickStar (patrickstar.c), after which Gemini is made. It departs from it in this:
+ *
+ *     leaving     not only for room: the fractions below say how many chunks stay. A chunk of gradients leaves for the
+ *                 host when the last one is there.
+ *     parameters  On the host FP32 parameters are in a chunk of their own, and the optimizer leaves 16-bit ones alone.
+ *                 The first operator of the next iteration that needs a chunk fetches the FP32 one, 4 bytes a
+ *                 parameter, and casts it on the device.
+ *     optimizer   HybridAdam goes over the parameters one by one, not by chunks. It reads momentum and variance of the
+ *                 next one from the SSDs while it steps one on the CPU. Then it waits until that one is written.
+ *     streams     Moves are copies on the kernels' stream for which the host waits, so nothing overlaps but the
+ *                 optimizer's reads.
  *
  *     L = 2, every unit a chunk, all offloaded
  *     W: FP32 chunk, C: 16 bit, c: cast, R: recomputation, M: momentum and variance (ops RS, WS)
@@ -20,78 +26,23 @@
  *     cpu                                                                                     O0    O1    O2    OH
  *     ssd out                                                                                    M0    M1    M2    MH
  *
- * The program means to overlap the write of one parameter with the step of the next (_post_update waits for it after
- * that step). But the library binds the wait for reads, which comes before each step, to the wait for writes
- * (repository hpcaitech/TensorNVMe, csrc/py_api.cpp and the versions before it: `.def("sync_read_events",
- * &Offloader::sync_write_events)`). So every write is waited for at once, and no read is.
+ * auto=0, the repository's default, places by two fractions. The first chunks, 1 - offload_optim_frac of them, are on
+ * the device with their states. If that is none, 1 - offload_param_frac of the chunks of parameters may stay
+ * (HT_IDLE_LEAVE). auto=1 offloads all states and places by the warm-up's statistics (HT_LAST_USED_LEAVES). Inputs of
+ * blocks stay on the device, and the rest of a block is recomputed (LoHan, Sec. V-A): c = L.
  *
- * Moves are copies on the kernels' stream for which the host waits (Chunk.shard_move, .to() without non_blocking). So
- * nothing overlaps but the optimizer's reads. Inputs of blocks stay on the device, and the rest of a block is recomputed
- * (LoHan, Sec. V-A): c = L.
- *
- * From the repository, with its defaults (zero/gemini/placement_policy.py, gemini_ddp.py, chunk/, booster/plugin/
- * gemini_plugin.py, nn/optimizer/nvme_optimizer.py, hybrid_adam.py):
- *
- *     auto=0                   placement "static", the default
- *     offload_optim_frac       of the chunks, those whose FP32 parameters and optimizer states are on the host. The
- *                              others are on the device in all.
- *     offload_param_frac       only if all states are on the host: chunks that an operator needed and the next one does
- *                              not are counted, and the first of them leave while they are more than
- *                              1 - offload_param_frac of all chunks (ht_chunks_move_static). So 1 lets each chunk leave
- *                              at once, and what is a little less lets none leave.
- *     auto=1                   placement "auto": all states on the host. Chunks may fill steady_cuda_cap_ratio, 0.9, of
- *                              the device beside non-model data; the chunk that is used last leaves (ht_chunks_move).
- *     nvme_offload_fraction    of the parameters, in order, those whose momentum and variance are on the SSDs, if the
- *                              host has them. Here 1, as LoHan runs it; the repository's default is 0.
- *     chunk                    the size with the fewest unused elements among those of at least min_chunk_size_m, 32
- *                              Mi, and of at most search_range_m, 32 Mi, more
- *
- * By default the program offloads nothing. Its user is to raise offload_optim_frac until the model fits, and
- * offload_param_frac is of use only when that is 1 (GeminiPlugin). The planner does this: it takes the fewest
- * offloaded chunks with which the schedule is proved to fit the device, at worst both fractions 1. shard_param_frac is
- * 1, which on one device is of no effect.
- *
- * Bytes of M parameters with both fractions 1, 16 bit: on SSDs 8 M; on the host 4 M + 2 M, and momentum and variance
- * of two units. Copied to the device 4 M + 2 M an iteration, from it 2 M + 2 M; read 8 M, written 8 M.
- *
- * Departures. (1) A chunk is filled with whole units, not single weight matrices, so the smallest chunk is the largest
- * unit. If the size found does not fit, chunks are of the largest unit. Reads, steps and writes are of a unit, too. A
- * block of 13B is about three chunks there. With offload_param_frac=1 two of them leave while the block is recomputed,
- * and come again for its backward pass: 2/3 of 2 M bytes more to the device. (2) A model of
- * less than 32 Mi parameters is not kept on the device as one chunk; its search begins at the largest unit. (3) Which
- * chunks' states stay on the device is the order of a Python set; here they are the first. (4) The embedding is in
- * chunks and on the device. A tied table's gradient is non-model data from the head's backward pass until its own. (5)
- * Several micro-batches: gradients move to the host one by one and are added there; the repository moves the sum back
- * to the device to add to it. Chunks of parameters leave in either case, without a copy after the last micro-batch, for
- * which the repository makes one. Before that it makes one only the first time, since a pinned host copy stays valid;
- * here a chunk that leaves again is copied again (more micro-batches, a tied table).
- * (6) In FP32 numerics, which the repository does not have, the compute copy is the master copy: it stays on the host,
- * and nothing is cast. (7) A step waits for the read of its own states. In the repository nothing waits for it: what
- * has not been read by then is missing in the step. (8) A CPU step costs what one costs that also writes the 16-bit
- * copy, 2 of 30 bytes, and what the software profile has beside it. HybridAdam reads 16-bit gradients and takes off the
- * loss scale in its own pass, so the passes of DeepSpeed's program (profile torch: 20 bytes a parameter, 0.8 s of 13B)
- * are too many. With BF16 gradients the repository steps by operators of PyTorch, one after another
- * (HybridAdam.step); here by the same kernel. (9) Host memory is pinned, as in the
- * repository's example with NVMe; its default is not. There pinned memory is held for chunks that stay on the device,
- * too: 6 bytes a parameter more. (10) On one device the repository copies a chunk within the
- * device when it comes and before it leaves (gather, scatter of one rank), which is left out. (11) On several devices
- * all of this holds for a rank's shard of each unit. (12) offload_optim_frac is a share of the chunks. The repository
- * compares it with a sum that has a chunk once for each of its tensors, so there a part of it offloads more chunks; 0
- * and 1 mean the same. (13) The library opens its file without O_DIRECT (csrc/offload.cpp), and hands over a tensor as
- * one request. So the kernel copies through the page cache, the caller what is cached on a read, one worker at a time on
- * a write; and a tensor's memory is freed after its write and allocated again for its read (tensornvme/offload.py). Here
- * reads and writes have the disks' rate. docs/claims.md says what the difference would take.
+ * README.md, "Gemini": the equations, the source of each line here, and the departures by number.
  */
 #include "baselines/baselines.h"
-#include "baselines/gemini.h"
+#include "baselines/chunk_graph.h"
 #include "baselines/passes.h"
 
 #include "common/base/array.h"
 #include "common/base/minmax.h"
+#include "common/draft/works.h"
 #include "common/plan/candidate.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 static const struct ht_knob knobs[] = {
     HT_KNOB_C,
@@ -104,54 +55,229 @@ static const struct ht_knob knobs[] = {
     {0},
 };
 
-/* ---- plan ------------------------------------------------------------------------------------------------------- */
+/* ---- build ----------------------------------------------------------------------------------------------------- */
 
-static void release(struct ht_gemini_chunks *p)
+/* Places parameters and states. On the host there are no 16-bit parameters when an iteration begins. Unused ends are
+   those of FP32 chunks, and on the host of the 16-bit ones as well, which stay allocated there; on the device the latter
+   come and go with the chunk, and the former are there until the cast. */
+static void place(struct ht_chunk_graph *b)
 {
-    ht_chunk_model_free(&p->model);
-    ht_chunk_moves_free(&p->moves);
-    free(p->on_ssd);
-}
-
-/* Puts units on SSDs in order, as long as they are not more than the fraction (NVMeOptimizer._post_state_init). */
-static void choose_states(struct ht_gemini_chunks *p, int64_t fraction_ppb)
-{
-    int64_t all = 0, offloaded = 0;
-    p->on_ssd = HT_NEW_ARRAY(bool, p->model.n_units);
-    for (int32_t u = 0; u < p->model.n_units; u++) all += p->model.unit_elements[u];
-    int64_t most = (int64_t)((__int128)all * fraction_ppb / HT_PPB);
-    for (int32_t u = p->model.chunks.first[p->n_device]; u < p->model.n_units; u++) {
-        if (offloaded + p->model.unit_elements[u] > most) continue;
-        p->on_ssd[u] = true;
-        offloaded += p->model.unit_elements[u];
+    const struct ht_chunk_model *m = b->m;
+    struct ht_draft *g = b->g;
+    g->steps_leave_copy = true;
+    g->lanes->disk_read = ht_add_lane(g->schedule, "disk in", HT_LANE_DISK, g->rank, HT_FIFO);
+    g->lanes->disk_write = ht_add_lane(g->schedule, "disk out", HT_LANE_DISK, g->rank, HT_FIFO);
+    for (int32_t u = 0; u < g->n_units; u++) {
+        enum ht_tier tier = ht_chunk_steps_on_device(b, u) ? HT_DEVICE : HT_HOST;
+        if (tier == HT_DEVICE || !b->master) ht_draft_place(g, g->param[u], tier);
+        if (b->master) ht_draft_place(g, g->master[u], tier);
+        ht_draft_place(g, g->momentum[u], m->on_ssd[u] ? HT_DISK : tier);
+        ht_draft_place(g, g->variance[u], m->on_ssd[u] ? HT_DISK : tier);
+        g->realloc_on_step[u] = tier == HT_DEVICE && b->master && g->n_mb == 1;
+    }
+    for (int32_t i = 0; i < m->chunks.n; i++) {
+        bool device = i < m->room.n_pinned;
+        int64_t rest_bytes = (b->master ? 4 : 0) + (device ? 0 : m->copy_bytes);
+        if (!m->chunks.unused[i]) continue;
+        b->unused[i] = ht_chunk_unused(b, i, m->copy_bytes);
+        if (!device && b->master) b->unused32[i] = ht_chunk_unused(b, i, 4);
+        if (device) ht_draft_place(g, b->unused[i], HT_DEVICE);
+        if (rest_bytes) ht_draft_place(g, ht_chunk_unused(b, i, rest_bytes), device ? HT_DEVICE : HT_HOST);
     }
 }
 
-/* Computes what follows from a plan's variables; the caller releases it, also on error. */
-static enum ht_status prepare(const struct ht_system *self, const struct ht_scenario *scenario,
-                              const struct ht_plan *plan, struct ht_error *err, struct ht_gemini_chunks *p)
+static void on_device(struct ht_draft *g, int32_t row, unsigned flags)
 {
-    *p = (struct ht_gemini_chunks){0};
-    ht_chunk_model_init(&p->model, scenario, ht_plan_get(plan, "c"));
-    enum ht_status status = ht_chunk_model_warm_up(&p->model, scenario, ht_plan_get(plan, "chunk"), err);
-    if (status) return status;
-    const struct ht_chunks *chunks = &p->model.chunks;
-    int64_t kept_ppb = HT_PPB - ht_plan_get(plan, "offload_optim_frac");
-    int64_t cap_ppb = ht_plan_get(plan, "steady_cuda_cap_ratio");
-    p->n_device = (int32_t)(chunks->n * kept_ppb / HT_PPB);
-    p->room = (struct ht_chunk_room){
-        .chunk_bytes = chunks->elements * p->model.copy_bytes,
-        .usable_bytes = (int64_t)((__int128)ht_scenario_device_bytes(scenario) * cap_ppb / HT_PPB),
-        .n_pinned = p->n_device,
-        .gradients_leave = true,
-    };
-    choose_states(p, ht_plan_get(plan, "nvme_offload_fraction"));
-    if (ht_plan_get(plan, "auto")) return ht_chunk_model_move(&p->model, self->name, &p->room, err, &p->moves);
-    int64_t stay_ppb = HT_PPB - ht_plan_get(plan, "offload_param_frac");
-    int64_t keep_bytes = (int64_t)((__int128)chunks->n * p->room.chunk_bytes * stay_ppb / HT_PPB);
-    ht_chunks_move_static(p->model.moments, p->model.n_moments, chunks->n, &p->room, keep_bytes, &p->moves);
-    return HT_OK;
+    if (row >= 0) ht_op_effect(g->schedule, row, HT_DEVICE, flags);
 }
+
+/* Appends the cast of a chunk's FP32 parameters on the device, which frees these. */
+static void cast_chunk(struct ht_chunk_graph *b, int32_t chunk)
+{
+    struct ht_draft *g = b->g;
+    int32_t first = b->m->chunks.first[chunk], end = b->m->chunks.first[chunk + 1];
+    struct ht_work w = ht_scenario_work(g->scenario, HT_OP_RESTORE, HT_LANE_COMPUTE, first);
+    for (int32_t u = first; u < end; u++) w.params += b->m->unit_elements[u];
+    ht_add_op(g->schedule, HT_OP_RESTORE, g->lanes->compute, ht_chunk_label(b, chunk), ht_add_work(g->schedule, &w));
+    ht_op_name(g->schedule, "cast%d", chunk);
+    for (int32_t u = first; u < end; u++) {
+        on_device(g, g->master[u], HT_NEED | HT_RELEASE);
+        on_device(g, g->param[u], HT_PRODUCE);
+    }
+    on_device(g, b->unused32[chunk], HT_RELEASE);
+    on_device(g, b->unused[chunk], HT_PRODUCE);
+    ht_charge_work(g->schedule, g->links, 0);
+    ht_draft_chain(g);
+}
+
+/* Appends the way of a chunk that comes for the first time in an iteration: FP32, and cast on the device
+   (Chunk.optim_update, __paired_shard_move in zero/gemini/chunk/chunk.py). */
+static bool fetch(struct ht_chunk_graph *b, int32_t chunk)
+{
+    if (b->fetched[chunk] || !b->master) return false;
+    ht_chunk_copy(b, chunk, true, 4, 'W');
+    for (int32_t u = b->m->chunks.first[chunk]; u < b->m->chunks.first[chunk + 1]; u++)
+        ht_chunk_copy_row(b, b->g->master[u], true, HT_NEED, HT_PRODUCE);
+    on_device(b->g, b->unused32[chunk], HT_PRODUCE);
+    cast_chunk(b, chunk);
+    return true;
+}
+
+/* The optimizer's host thread. */
+struct adam {
+    const struct ht_chunk_model *m;
+    struct ht_draft *g;
+    int32_t next_read; /* unit whose states are read next, if they are on SSDs */
+    int32_t unwritten; /* unit whose states are to be written, or -1 */
+    int32_t stepped;   /* last step on the CPU; before it, the last op of the backward pass */
+    int32_t written;   /* last write for which the host has waited, or -1 */
+};
+
+/* Appends a copy of a unit's momentum and variance between host and SSDs. */
+static int32_t copy_states(struct ht_draft *g, int32_t u, bool write)
+{
+    int32_t rows[] = {g->momentum[u], g->variance[u]};
+    int32_t op = ht_draft_copy_rows(g, rows, 2, write ? HT_HOST : HT_DISK, write ? HT_DISK : HT_HOST,
+                                    write ? HT_UPDATE : HT_PRODUCE, write);
+    ht_op_name(g->schedule, write ? "WS%d" : "RS%d", u);
+    return op;
+}
+
+/* Appends the read of the next unit whose states are on SSDs, if there is one. */
+static void read_next(struct adam *a)
+{
+    int32_t u = a->next_read;
+    while (u < a->m->n_units && !a->m->on_ssd[u]) u++;
+    a->next_read = u + 1;
+    if (u >= a->m->n_units) return;
+    copy_states(a->g, u, false);
+    ht_op_after(a->g->schedule, a->stepped);
+    ht_op_after(a->g->schedule, a->written);
+}
+
+/* Appends the write of the unit that was stepped last. Whatever the host does behind it waits for it. */
+static void wait_for_write(struct adam *a)
+{
+    if (a->unwritten >= 0) a->written = copy_states(a->g, a->unwritten, true);
+    a->unwritten = -1;
+}
+
+/*
+ * Appends the steps on the CPU as the repository's host thread goes (nn/optimizer/nvme_optimizer.py: _pre_step,
+ * _pre_update, _post_update, _post_step): for each unit it waits for the write of the unit before, begins the next
+ * read, steps the unit and begins its write. Nothing waits before the step of a unit whose states are not on SSDs. A
+ * write is appended where the thread waits for it; its edges let it begin when the unit's step has ended.
+ *
+ * The program means to overlap the write of one parameter with the step of the next (_post_update waits for it after
+ * that step), and to wait for a read in _pre_update. But the library binds the wait for reads to the wait for writes
+ * (repository hpcaitech/TensorNVMe, csrc/py_api.cpp and the versions before it: `.def("sync_read_events",
+ * &Offloader::sync_write_events)`). So every write is waited for at once, and no read is.
+ */
+static void step_on_host(struct adam *a, int32_t begin)
+{
+    read_next(a);
+    for (int32_t u = begin; u < a->m->n_units; u++) {
+        if (a->m->on_ssd[u]) {
+            wait_for_write(a);
+            read_next(a);
+        }
+        a->stepped = ht_draft_step(a->g, a->g->lanes->host, u, 1, true);
+        ht_op_after(a->g->schedule, a->written);
+        if (!a->m->on_ssd[u])
+            wait_for_write(a);
+        else
+            a->unwritten = u;
+    }
+    wait_for_write(a);
+}
+
+/* Appends the optimizer. Steps on the device are one kernel behind the loop over all parameters (HybridAdam.step). */
+static void step(struct ht_chunk_graph *b)
+{
+    struct ht_draft *g = b->g;
+    struct adam a = {.m = b->m, .g = g, .unwritten = -1, .stepped = g->schedule->n_ops - 1, .written = -1};
+    int32_t n_device = b->m->chunks.first[b->m->room.n_pinned];
+    ht_draft_blocks(g, HT_BLOCKS_NOTHING); /* the optimizer's edges are its own, and control keeps them */
+    step_on_host(&a, n_device);
+    int32_t last = g->schedule->n_ops - 1;
+    for (int32_t u = 0; u < n_device; u++) {
+        ht_draft_step(g, g->lanes->compute, u, 1, true);
+        ht_op_after(g->schedule, a.stepped);
+        if (u == n_device - 1) ht_op_after(g->schedule, last);
+    }
+}
+
+static const struct ht_chunk_style style = {
+    .blocking = HT_BLOCKS_ALL, /* Chunk.shard_move: .to() without non_blocking, on the kernels' stream */
+    .host_keeps_chunks = true, /* pin_memory: Chunk.cpu_shard is allocated once */
+    .drops_parameters = true,  /* they are cast anew; reuse_fp16_chunk in zero/gemini/gemini_ddp.py */
+    .place = place,
+    .fetch = fetch,
+    .step = step,
+};
+
+/* ---- plan ------------------------------------------------------------------------------------------------------ */
+
+static int64_t share_of(int64_t amount, int64_t ppb)
+{
+    return (int64_t)((__int128)amount * ppb / HT_PPB);
+}
+
+/* Puts units on SSDs in order, as long as they are not more than the fraction (NVMeOptimizer._post_state_init). Returns
+   their parameters. */
+static int64_t choose_states(struct ht_chunk_model *m, int64_t fraction_ppb)
+{
+    int64_t all = 0, offloaded = 0;
+    m->on_ssd = HT_NEW_ARRAY(bool, m->n_units);
+    for (int32_t u = 0; u < m->n_units; u++) all += m->unit_elements[u];
+    for (int32_t u = m->chunks.first[m->room.n_pinned]; u < m->n_units; u++) {
+        m->on_ssd[u] = offloaded + m->unit_elements[u] <= share_of(all, fraction_ppb);
+        if (m->on_ssd[u]) offloaded += m->unit_elements[u];
+    }
+    return offloaded;
+}
+
+/* Computes what follows from a plan's variables, and the parameters whose states are on SSDs. The caller frees the
+   model, also on error. */
+static enum ht_status prepare(const struct ht_system *self, const struct ht_scenario *scenario,
+                              const struct ht_plan *plan, struct ht_error *err, struct ht_chunk_model *m,
+                              int64_t *on_ssd)
+{
+    ht_chunk_model_init(m, scenario, ht_plan_get(plan, "c"));
+    enum ht_status status = ht_chunk_model_warm_up(m, scenario, ht_plan_get(plan, "chunk"), err);
+    if (status) return status;
+    int64_t chunk_bytes = m->chunks.elements * m->copy_bytes, n = m->chunks.n;
+    m->room = (struct ht_chunk_room){
+        .chunk_bytes = chunk_bytes,
+        .n_pinned = (int32_t)share_of(n, HT_PPB - ht_plan_get(plan, "offload_optim_frac")),
+        .gradients_leave = true, /* grad_handle in zero/gemini/gemini_ddp.py */
+        .rule = ht_plan_get(plan, "auto") ? HT_LAST_USED_LEAVES : HT_IDLE_LEAVE,
+        .idle_bytes = share_of(n * chunk_bytes, HT_PPB - ht_plan_get(plan, "offload_param_frac")),
+        .usable_bytes = share_of(ht_scenario_device_bytes(scenario), ht_plan_get(plan, "steady_cuda_cap_ratio")),
+    };
+    *on_ssd = choose_states(m, ht_plan_get(plan, "nvme_offload_fraction"));
+    return ht_chunk_model_move(m, self->name, err);
+}
+
+static enum ht_status build(const struct ht_system *self, const struct ht_scenario *scenario,
+                            const struct ht_plan *plan, struct ht_error *err, struct ht_schedule **out)
+{
+    struct ht_chunk_model m;
+    int64_t on_ssd;
+    enum ht_status status = prepare(self, scenario, plan, err, &m, &on_ssd);
+    if (!status) status = ht_chunk_build(self->name, &style, &m, scenario, err, out);
+    ht_chunk_model_free(&m);
+    return status;
+}
+
+/* The search for a plan that the device holds. */
+struct search {
+    const struct ht_system *self;
+    const struct ht_scenario *scenario;
+    const struct ht_settings *settings;
+    struct ht_plan *plan; /* the last one that was tried, and whether it fits */
+    bool fits;
+};
 
 static void set_share(struct ht_plan *plan, const char *name, int64_t ppb)
 {
@@ -160,71 +286,50 @@ static void set_share(struct ht_plan *plan, const char *name, int64_t ppb)
     ht_plan_set_vector(plan, &v);
 }
 
-/* Fills a plan with the variables that prepare() reads. */
-static void set_variables(const struct ht_settings *settings, int64_t c, int64_t chunk, int64_t optim_ppb,
-                          int64_t param_ppb, struct ht_plan *out)
+/* Sets the variables that prepare() reads, and proves the plan. */
+static enum ht_status try_plan(struct search *x, int64_t chunk, int64_t optim_ppb, int64_t param_ppb,
+                               struct ht_error *err)
 {
-    ht_plan_set(out, "c", c);
-    ht_plan_set(out, "chunk", chunk);
-    ht_plan_set(out, "auto", ht_setting(settings, "auto", 0));
-    set_share(out, "offload_optim_frac", optim_ppb);
-    set_share(out, "offload_param_frac", param_ppb);
-    set_share(out, "nvme_offload_fraction", ht_setting(settings, "nvme_offload_fraction", HT_PPB));
-    set_share(out, "steady_cuda_cap_ratio", ht_setting(settings, "steady_cuda_cap_ratio", HT_PPB / 10 * 9));
-}
-
-/* The search for a plan that fits the device. */
-struct search {
-    const struct ht_system *self;
-    const struct ht_scenario *scenario;
-    const struct ht_settings *settings;
-    int64_t c, chunk, optim_ppb, param_ppb;
-    bool fits; /* the last plan that was tried */
-};
-
-/* Proves the plan of these fractions, and keeps them. */
-static enum ht_status try_fractions(struct search *x, int64_t optim_ppb, int64_t param_ppb, struct ht_error *err)
-{
-    struct ht_plan plan = {0};
     struct ht_needs needs;
-    x->optim_ppb = optim_ppb;
-    x->param_ppb = param_ppb;
-    set_variables(x->settings, x->c, x->chunk, optim_ppb, param_ppb, &plan);
-    enum ht_status status = ht_plan_needs(x->self, x->scenario, &plan, err, &needs);
+    ht_plan_free(x->plan);
+    ht_plan_set(x->plan, "c", ht_checkpointed_blocks(x->self, x->scenario, x->settings));
+    ht_plan_set(x->plan, "chunk", chunk);
+    ht_plan_set(x->plan, "auto", ht_setting(x->settings, "auto", 0));
+    set_share(x->plan, "offload_optim_frac", optim_ppb);
+    set_share(x->plan, "offload_param_frac", param_ppb);
+    set_share(x->plan, "nvme_offload_fraction", ht_setting(x->settings, "nvme_offload_fraction", HT_PPB));
+    set_share(x->plan, "steady_cuda_cap_ratio", ht_setting(x->settings, "steady_cuda_cap_ratio", HT_PPB / 10 * 9));
+    enum ht_status status = ht_plan_needs(x->self, x->scenario, x->plan, err, &needs);
     x->fits = !status && needs.short_bytes[HT_DEVICE] == 0;
-    ht_plan_free(&plan);
     return status == HT_INFEASIBLE ? HT_OK : status;
 }
 
-/* Finds the smallest share of `chunks` chunks whose states have to leave the device, when all of them are enough. */
-static enum ht_status find_least(struct search *x, int64_t chunks, struct ht_error *err)
+/* Tries a level: of n chunks the states of `level` leave the device; at level n + 1 parameters, too. */
+static enum ht_status try_level(struct search *x, int64_t chunk, int64_t level, int64_t n, struct ht_error *err)
 {
-    int64_t low = 0, high = chunks; /* high fits; nothing below low does */
-    enum ht_status status = HT_OK;
-    while (low < high && !status) {
-        int64_t k = (low + high) / 2;
-        status = try_fractions(x, k * HT_PPB / chunks, 0, err);
-        if (x->fits)
-            high = k;
-        else
-            low = k + 1;
-    }
-    x->optim_ppb = high * HT_PPB / chunks;
-    x->fits = true;
-    return status;
+    return try_plan(x, chunk, ht_min(level, n) * HT_PPB / n, level > n ? HT_PPB : 0, err);
 }
 
-/* Chooses the fractions for a size of chunks, where they are not forced. */
-static enum ht_status choose_fractions(struct search *x, int64_t chunks, struct ht_error *err)
+/* Chooses the fractions for n chunks, where they are not forced: the least level that fits, or the last. So the
+   repository's user is to do (GeminiPlugin): raise offload_optim_frac until the model fits, then offload_param_frac. */
+static enum ht_status choose_fractions(struct search *x, int64_t chunk, int64_t n, struct ht_error *err)
 {
     int64_t optim = ht_setting(x->settings, "offload_optim_frac", -1);
     int64_t param = ht_setting(x->settings, "offload_param_frac", -1);
-    if (ht_setting(x->settings, "auto", 0)) return try_fractions(x, HT_PPB, 0, err);
-    if (optim >= 0 && optim < HT_PPB) return try_fractions(x, optim, 0, err);
-    enum ht_status status = try_fractions(x, HT_PPB, ht_max(param, 0), err);
-    if (!status && !x->fits && param < 0) status = try_fractions(x, HT_PPB, HT_PPB, err);
-    if (!status && x->fits && optim < 0 && param <= 0 && !x->param_ppb) status = find_least(x, chunks, err);
-    return status;
+    int64_t low = optim < 0 ? 0 : n, high = param < 0 ? n + 1 : n;
+    enum ht_status status = HT_OK;
+    if (ht_setting(x->settings, "auto", 0)) return try_plan(x, chunk, HT_PPB, 0, err);
+    if (optim >= 0 && optim < HT_PPB) return try_plan(x, chunk, optim, 0, err);
+    if (param > 0) return try_plan(x, chunk, HT_PPB, param, err);
+    while (low < high && !status) {
+        int64_t level = (low + high) / 2;
+        status = try_level(x, chunk, level, n, err);
+        if (x->fits)
+            high = level;
+        else
+            low = level + 1;
+    }
+    return status ? status : try_level(x, chunk, high, n, err);
 }
 
 /* Chooses size of chunks and fractions. If the size by the search does not fit, chunks are of the largest unit. */
@@ -232,20 +337,18 @@ static enum ht_status choose(struct search *x, struct ht_error *err)
 {
     enum { SEARCH_RANGE = 32 << 20 }; /* search_range_m and min_chunk_size_m */
     struct ht_chunk_model m;
-    int64_t forced = ht_setting(x->settings, "chunk", -1), all = 0;
+    int64_t forced = ht_setting(x->settings, "chunk", 0), all = 0;
     enum ht_status status = HT_OK;
-    ht_chunk_model_init(&m, x->scenario, x->c);
+    ht_chunk_model_init(&m, x->scenario, 0);
     for (int32_t u = 0; u < m.n_units; u++) all += m.unit_elements[u];
     int64_t least = ht_max(m.largest_unit, all < SEARCH_RANGE ? 0 : SEARCH_RANGE);
-    int64_t sizes[] = {ht_chunks_search(m.unit_elements, m.n_units, least, least + SEARCH_RANGE), m.largest_unit};
-    for (size_t i = 0; i < HT_COUNT(sizes) && !x->fits && !status; i++) {
-        struct ht_chunks chunks;
-        x->chunk = forced > 0 ? forced : sizes[i];
-        status = ht_chunks_pack(m.unit_elements, m.n_units, x->chunk, err, &chunks);
-        if (status) break;
-        status = choose_fractions(x, chunks.n, err);
+    int64_t found = ht_chunks_search(m.unit_elements, m.n_units, least, least + SEARCH_RANGE);
+    int64_t sizes[] = {forced ? forced : found, m.largest_unit};
+    for (size_t i = 0; i < (forced ? 1 : HT_COUNT(sizes)) && !x->fits && !status; i++) {
+        struct ht_chunks chunks = {0};
+        status = ht_chunks_pack(m.unit_elements, m.n_units, sizes[i], err, &chunks);
+        if (!status) status = choose_fractions(x, sizes[i], chunks.n, err);
         ht_chunks_free(&chunks);
-        if (forced > 0) break;
     }
     ht_chunk_model_free(&m);
     return status;
@@ -253,14 +356,13 @@ static enum ht_status choose(struct search *x, struct ht_error *err)
 
 static enum ht_status check_settings(const struct ht_settings *settings, struct ht_error *err)
 {
-    int64_t optim = ht_setting(settings, "offload_optim_frac", -1);
-    int64_t param = ht_setting(settings, "offload_param_frac", -1);
-    if (ht_setting(settings, "auto", 0) && ((optim >= 0 && optim < HT_PPB) || param > 0))
+    bool some = ht_setting(settings, "offload_optim_frac", HT_PPB) < HT_PPB; /* states stay on the device */
+    bool param = ht_setting(settings, "offload_param_frac", 0) > 0;
+    if (ht_setting(settings, "auto", 0) && (some || param))
         return ht_fail(err, HT_BAD_INPUT,
                        "auto=1 offloads all optimizer states and no fraction of the parameters; "
                        "expected auto=0 with offload_optim_frac and offload_param_frac");
-    if (optim >= 0 && optim < HT_PPB && param > 0)
-        return ht_fail(err, HT_BAD_INPUT, "offload_param_frac needs offload_optim_frac=1");
+    if (some && param) return ht_fail(err, HT_BAD_INPUT, "offload_param_frac needs offload_optim_frac=1");
     return HT_OK;
 }
 
@@ -268,46 +370,27 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
                            const struct ht_profile *profile, const struct ht_settings *settings, struct ht_error *err,
                            struct ht_plan *out)
 {
-    (void)profile;
-    struct search x = {.self = self,
-                       .scenario = scenario,
-                       .settings = settings,
-                       .c = ht_checkpointed_blocks(self, scenario, settings)};
+    struct search x = {.self = self, .scenario = scenario, .settings = settings, .plan = out};
+    struct ht_chunk_model m = {0};
+    int64_t on_ssd = 0;
     bool ssds = ht_setting(settings, "nvme_offload_fraction", HT_PPB) > 0;
+    (void)profile;
     enum ht_status status = ssds ? ht_system_check(self, scenario, err) : HT_OK;
     if (!status) status = check_settings(settings, err);
     if (!status) status = choose(&x, err);
-    if (status) return status;
-    struct ht_gemini_chunks p;
-    set_variables(settings, x.c, x.chunk, x.optim_ppb, x.param_ppb, out);
-    status = prepare(self, scenario, out, err, &p);
+    if (!status) status = prepare(self, scenario, out, err, &m, &on_ssd);
     if (!status) {
-        int64_t on_ssd = 0;
-        for (int32_t u = 0; u < p.model.n_units; u++) on_ssd += p.on_ssd[u] ? p.model.unit_elements[u] : 0;
-        ht_plan_set(out, "chunks", p.model.chunks.n);
-        ht_plan_set(out, "moves", p.moves.n);
+        ht_plan_set(out, "chunks", m.chunks.n);
+        ht_plan_set(out, "moves", m.moves.n);
         ht_plan_input(out, "device_memory", "bytes", (double)ht_scenario_device_bytes(scenario));
-        ht_plan_input(out, "non_model_peak", "bytes", (double)p.model.non_model_peak_bytes);
-        ht_plan_input(out, "parameters_of_largest_unit", "", (double)p.model.largest_unit);
+        ht_plan_input(out, "non_model_peak", "bytes", (double)m.non_model_peak_bytes);
+        ht_plan_input(out, "parameters_of_largest_unit", "", (double)m.largest_unit);
         out->planned_bytes[HT_DEVICE] = out->planned_bytes[HT_HOST] = -1;
         out->planned_bytes[HT_DISK] = 8 * on_ssd * ht_scenario_ranks_per_node(scenario);
         snprintf(out->why, sizeof(out->why), "chunks: %d, those with optimizer states on the device: %d, moves: %d",
-                 p.model.chunks.n, p.n_device, p.moves.n);
+                 m.chunks.n, m.room.n_pinned, m.moves.n);
     }
-    release(&p);
-    return status;
-}
-
-/* ---- build ------------------------------------------------------------------------------------------------------ */
-
-static enum ht_status build(const struct ht_system *self, const struct ht_scenario *scenario,
-                            const struct ht_plan *plan, struct ht_error *err, struct ht_schedule **out)
-{
-    struct ht_gemini_chunks p;
-    struct ht_program program = {.name = self->name, .emit = ht_gemini_emit, .context = &p};
-    enum ht_status status = prepare(self, scenario, plan, err, &p);
-    if (!status) status = ht_build_graph(scenario, &program, err, out);
-    release(&p);
+    ht_chunk_model_free(&m);
     return status;
 }
 

@@ -62,7 +62,6 @@ void ht_plan_free(struct ht_plan *plan)
 {
     for (int i = 0; i < plan->n_variables; i++) ht_variable_free(&plan->variables[i]);
     free(plan->inputs);
-    if (plan->payload.destroy) plan->payload.destroy(plan->payload.data);
     *plan = (struct ht_plan){0};
 }
 

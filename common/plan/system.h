@@ -20,13 +20,6 @@ struct ht_plan_input {
     double value;
 };
 
-/* Further results of a planner for its own builder. A builder without them computes them again from the plan's
-   variables. */
-struct ht_plan_payload {
-    void *data;
-    void (*destroy)(void *data);
-};
-
 enum { HT_MAX_VARIABLES = 32 };
 
 /* A plan. Zeroed first, then filled by a planner; freed by ht_plan_free. */
@@ -36,7 +29,6 @@ struct ht_plan {
     struct ht_plan_input *inputs; /* what a reader needs to check the decision by hand */
     int n_inputs;
     size_t inputs_cap;
-    struct ht_plan_payload payload;    /* owned; valid only for the scenario that was planned */
     int64_t planned_bytes[HT_N_TIERS]; /* by the paper's own equations, per rank (device) or node; -1: no equation */
     double planned_s;                  /* iteration time by the paper's own model; 0: no model */
     char why[256];                     /* one line: the reason for the decision */

@@ -1,6 +1,6 @@
 /*
  * Activations: proves that each pass reads and writes the activations of each sub-op once, however the activations of a
- * block are divided into tensors; and that the halves of a pass read and write the residual stream.
+ * block are divided into tensors; and that passes read and write the residual stream.
  *
  *     forward       writes the activations of each of its sub-ops to exactly one tensor, and allocates no tensor for
  *                   others (a whole pass may write none); reads those of other sub-ops that ht_sub_ops_read names
@@ -8,20 +8,22 @@
  *                   of its sub-ops to exactly one tensor, and allocates no tensor for others
  *     backward      reads the activations of each sub-op that ht_sub_ops_backward_read names from exactly one tensor
  *
- * X(u,j) is the input of a unit, dX(u,j) its gradient. Each half of a block's pass has its part in this residual
- * stream:
+ * X(u,j) is the input of a unit, dX(u,j) its gradient. Each pass has its part in this residual stream, a pass of units
+ * u .. v at their ends, and each half of a block's pass:
  *
- *                   attention half                       MLP half
- *     forward       reads X(u,j)                         writes X(u+1,j)
- *     backward      reads X(u,j), UPDATEs dX(u,j)        reads dX(u+1,j), writes dX(u,j)
+ *                   attention half                       MLP half                         units u .. v
+ *     forward       reads X(u,j)                         writes X(u+1,j)                  reads X(u,j), writes X(v+1,j)
+ *     backward      reads X(u,j), UPDATEs dX(u,j)        reads dX(u+1,j), writes dX(u,j)  reads X(u,j), dX(v+1,j), writes
+ *                                                                                         dX(u,j)
  *
  * Between the halves of a backward pass dX(u,j) holds the gradient of proj. Of forward passes and recomputations only
  * those with fc2 among their sub-ops write X(u+1,j).
  *
  * The hazards rule proves that a tensor is present when it is read and absent when it is produced.
  *
- * Not checked: units and micro-batches that have no activation tensor of their own; the residual stream of whole passes,
- * for figures' graphs leave it out in part.
+ * Not checked: units and micro-batches that have no activation tensor of their own; for whole passes, inputs and
+ * gradients of inputs that have no tensor of their own, since figures' graphs leave them out in part, and those of unit
+ * 0, which reads tokens.
  */
 #include "common/schedule/rules.h"
 
@@ -35,7 +37,8 @@ enum { READS = HT_NEED | HT_UPDATE, WRITES = HT_PRODUCE | HT_UPDATE };
 
 struct walk {
     const struct ht_schedule *s;
-    bool *kept, *input; /* [n_units * n_micro_batches] has a tensor of activations, of the input */
+    /* [n_units * n_micro_batches] has a tensor of activations, of the input, of the input's gradient */
+    bool *kept, *input, *dinput;
 };
 
 /* Returns the index of a label's unit and micro-batch; -1: it is about several units or none. */
@@ -142,7 +145,7 @@ static enum ht_status check_backward(const struct walk *w, int32_t i, int64_t ce
     return check_covered(w, i, cell, reading(op), ht_sub_ops_backward_read(dropout, op->label.sub_ops).sub_ops, err);
 }
 
-/* Checks that a half has an effect with one of the flags on X, of class HT_CHECKPOINT, or dX, of HT_ACT_GRAD. */
+/* Checks that a pass has an effect with one of the flags on X, of class HT_CHECKPOINT, or dX, of HT_ACT_GRAD. */
 static enum ht_status check_stream(const struct walk *w, int32_t i, enum ht_tensor_class class, int64_t cell,
                                    unsigned flags, struct ht_error *err)
 {
@@ -155,18 +158,36 @@ static enum ht_status check_stream(const struct walk *w, int32_t i, enum ht_tens
                         (int)(cell % w->s->n_micro_batches));
 }
 
-/* Checks a half's part in the residual stream. The coverage rule proves that there is a unit behind. */
-static enum ht_status check_half(const struct walk *w, int32_t i, int64_t cell, struct ht_error *err)
+/* Returns true if the residual stream of a whole pass is followed at a cell. */
+static bool is_followed(const struct walk *w, enum ht_tensor_class class, int64_t cell)
 {
-    const struct ht_op *op = &w->s->ops[i];
-    bool mlp = op->label.sub_ops == HT_MLP_HALF;
-    int64_t next = cell + w->s->n_micro_batches;
-    if (op->kind == HT_OP_FORWARD)
-        return mlp ? check_stream(w, i, HT_CHECKPOINT, next, WRITES, err)
-                   : check_stream(w, i, HT_CHECKPOINT, cell, READS, err);
-    enum ht_status status =
-        mlp ? check_stream(w, i, HT_ACT_GRAD, next, READS, err) : check_stream(w, i, HT_CHECKPOINT, cell, READS, err);
-    return status ? status : check_stream(w, i, HT_ACT_GRAD, cell, mlp ? WRITES : HT_UPDATE, err);
+    int64_t unit = cell / w->s->n_micro_batches;
+    return unit > 0 && unit < w->s->n_units && (class == HT_ACT_GRAD ? w->dinput : w->input)[cell];
+}
+
+/* Checks the part of a pass, or of a half, in the residual stream. The coverage rule proves that there is a unit behind
+   a half's. */
+static enum ht_status check_residual(const struct walk *w, int32_t i, struct ht_error *err)
+{
+    const struct ht_label *l = &w->s->ops[i].label;
+    bool forward = w->s->ops[i].kind == HT_OP_FORWARD, half = l->sub_ops != HT_ALL_SUB_OPS;
+    bool begins = l->sub_ops >> HT_SUB_NORM1 & 1, ends = l->sub_ops >> HT_SUB_FC2 & 1;
+    int64_t cell = cell_of(w->s, &(struct ht_label){.unit = l->unit, .n_units = 1, .micro_batch = l->micro_batch});
+    int64_t next = cell + (int64_t)l->n_units * w->s->n_micro_batches;
+    const struct {
+        bool applies;
+        enum ht_tensor_class class;
+        int64_t cell;
+        unsigned flags;
+    } parts[] = {{begins, HT_CHECKPOINT, cell, READS},
+                 {forward && ends, HT_CHECKPOINT, next, WRITES},
+                 {!forward && ends, HT_ACT_GRAD, next, READS},
+                 {!forward, HT_ACT_GRAD, cell, ends ? WRITES : HT_UPDATE}};
+    enum ht_status status = HT_OK;
+    for (size_t k = 0; k < HT_COUNT(parts) && !status && cell >= 0; k++)
+        if (parts[k].applies && (half || is_followed(w, parts[k].class, parts[k].cell)))
+            status = check_stream(w, i, parts[k].class, parts[k].cell, parts[k].flags, err);
+    return status;
 }
 
 /* Checks that only what has fc2 among its sub-ops writes the output. */
@@ -184,13 +205,11 @@ static enum ht_status check_pass(const struct walk *w, int32_t i, struct ht_erro
 {
     const struct ht_schedule *s = w->s;
     const struct ht_op *op = &s->ops[i];
-    enum ht_status status = HT_OK;
+    enum ht_status status = op->kind == HT_OP_RECOMPUTE ? HT_OK : check_residual(w, i, err);
     for (int32_t u = op->label.unit; u < op->label.unit + op->label.n_units && !status; u++) {
         int64_t cell = cell_of(s, &(struct ht_label){.unit = u, .n_units = 1, .micro_batch = op->label.micro_batch});
         if (cell < 0) continue;
-        bool half = op->kind != HT_OP_RECOMPUTE && op->label.sub_ops != HT_ALL_SUB_OPS;
-        status = half ? check_half(w, i, cell, err) : HT_OK;
-        if (!status) status = check_output(w, i, cell, err);
+        status = check_output(w, i, cell, err);
         if (status || !w->kept[cell]) continue;
         if (op->kind == HT_OP_RECOMPUTE) status = check_recompute(w, i, cell, err);
         if (op->kind == HT_OP_BACKWARD) status = check_backward(w, i, cell, err);
@@ -202,12 +221,14 @@ static enum ht_status check_pass(const struct walk *w, int32_t i, struct ht_erro
 enum ht_status ht_rule_activations(const struct ht_schedule *s, struct ht_error *err)
 {
     int64_t n = (int64_t)s->n_units * s->n_micro_batches;
-    struct walk w = {.s = s, .kept = HT_NEW_ARRAY(bool, n), .input = HT_NEW_ARRAY(bool, n)};
+    struct walk w = {
+        .s = s, .kept = HT_NEW_ARRAY(bool, n), .input = HT_NEW_ARRAY(bool, n), .dinput = HT_NEW_ARRAY(bool, n)};
     enum ht_status status = HT_OK;
     for (int32_t t = 0; t < s->n_tensors && n; t++) {
         int64_t cell = cell_of(s, &s->tensors[t].label);
         if (cell >= 0 && s->tensors[t].class == HT_ACTIVATION) w.kept[cell] = true;
         if (cell >= 0 && s->tensors[t].class == HT_CHECKPOINT) w.input[cell] = true;
+        if (cell >= 0 && s->tensors[t].class == HT_ACT_GRAD) w.dinput[cell] = true;
     }
     for (int32_t i = 0; i < s->n_ops && n && !status; i++) {
         enum ht_op_kind kind = (enum ht_op_kind)s->ops[i].kind;
@@ -215,5 +236,6 @@ enum ht_status ht_rule_activations(const struct ht_schedule *s, struct ht_error 
     }
     free(w.kept);
     free(w.input);
+    free(w.dinput);
     return status;
 }

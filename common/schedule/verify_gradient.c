@@ -4,7 +4,8 @@
  * Each residency of a gradient has contents: a multiset of backward passes. The walk follows them in id order:
  *
  *     start of the iteration       a resident has contents that no step accepts
- *     backward of (u, j)           PRODUCE: {(u, j)}    UPDATE: adds (u, j)
+ *     backward of (u, j)           {(u, j)}: backends overwrite. Two UPDATEs add (u, j): that of an attention half, and
+ *                                  that of the embedding into a tied table, which has the head's part
  *     accumulate                   the sum of what it reads and, with UPDATE, of the contents before
  *     copy, message                the contents of the tensor at its source
  *     all-gather                   what all members read, if that is the same
@@ -45,6 +46,7 @@ struct walk {
     const char *description; /* of the branch */
     int32_t parts;           /* largest number of parts of a gradient; part q of unit u has the number u * parts + q */
     bool *followed;          /* [n_units] */
+    bool tied;               /* another unit's backward pass writes the gradient of unit 0 */
     struct contents *held;   /* [residencies] */
     struct contents *want;   /* [n_units * parts] */
     struct contents *next;   /* of a group's effects, before any of them is written */
@@ -102,7 +104,7 @@ static bool has_written(const struct walk *w, int32_t op, int64_t end, int32_t g
     return false;
 }
 
-/* Finds the number of parts and the units whose gradients are followed. */
+/* Finds the number of parts, the units whose gradients are followed, and a tied table. */
 static void find_followed(struct walk *w)
 {
     const struct ht_schedule *s = w->s;
@@ -115,9 +117,10 @@ static void find_followed(struct walk *w)
             bool grouped = ht_group_end(s, i) - ht_group_begin(s, i) > 1;
             for (int64_t e = s->effects_begin[i]; e < s->effects_begin[i + 1]; e++) {
                 bool whole = s->tensors[s->effects[e].tensor].parts == 1;
-                if (unit_of_gradient(s, e) >= 0 && s->effects[e].flags & (HT_PRODUCE | HT_UPDATE) &&
-                    (pass == 0 || (grouped && whole)))
-                    w->followed[unit_of_gradient(s, e)] = pass == 0;
+                int32_t unit = unit_of_gradient(s, e);
+                if (unit < 0 || !(s->effects[e].flags & (HT_PRODUCE | HT_UPDATE))) continue;
+                if (pass == 0 || (grouped && whole)) w->followed[unit] = pass == 0;
+                w->tied |= unit == 0 && op->label.unit > 0;
             }
         }
 }
@@ -190,6 +193,13 @@ static struct contents moved(const struct walk *w, int32_t first, int32_t end, i
     return none;
 }
 
+/* Returns true if a backward op adds to what a gradient holds, when it UPDATEs it. */
+static bool adds(const struct walk *w, const struct ht_label *l, int32_t gradient)
+{
+    int32_t unit = gradient / w->parts;
+    return l->sub_ops == HT_ATTENTION_HALF || (w->tied && unit == 0 && is_about(l, 0));
+}
+
 /* Returns the contents of a residency after effect e of op i, a member of group [first, end). */
 static struct contents written(const struct walk *w, int32_t first, int32_t end, int32_t i, int64_t e)
 {
@@ -200,7 +210,7 @@ static struct contents written(const struct walk *w, int32_t first, int32_t end,
     switch ((enum ht_op_kind)op->kind) {
     case HT_OP_BACKWARD:
         c = contribution(&op->label, is_about(&op->label, gradient / w->parts));
-        return plus(c, before);
+        return adds(w, &op->label, gradient) ? plus(c, before) : c;
     case HT_OP_ACCUMULATE:
         return plus(sum_read(w, i, i + 1, gradient, false, e), before);
     case HT_OP_REDUCE_SCATTER:

@@ -19,17 +19,22 @@ static struct ht_scenario scenario_on_disk(int64_t micro_batch, const char *nume
 
 /* ---- moves ------------------------------------------------------------------------------------------------------ */
 
-static void expect_moves(int64_t keep_bytes, int32_t n_pinned, const char *want)
+static void expect_moves(int64_t idle_bytes, int32_t n_pinned, const char *want)
 {
     struct ht_chunk_moment moments[12];
     for (int u = 0; u < 6; u++) {
         moments[u] = moments[11 - u] = (struct ht_chunk_moment){.needs = {u / 2, -1}};
         if (u % 2 == 0) moments[11 - u].ends = u / 2 + 1;
     }
-    struct ht_chunk_room room = {.chunk_bytes = 10, .n_pinned = n_pinned, .gradients_leave = true};
+    struct ht_chunk_room room = {.chunk_bytes = 10,
+                                 .n_pinned = n_pinned,
+                                 .gradients_leave = true,
+                                 .rule = HT_IDLE_LEAVE,
+                                 .idle_bytes = idle_bytes};
     struct ht_chunk_moves m;
+    struct ht_error err;
     char got[256] = "";
-    ht_chunks_move_static(moments, 12, 3, &room, keep_bytes, &m);
+    ck_assert_int_eq(ht_chunks_move(moments, 12, 3, &room, &err, &m, NULL), HT_OK);
     for (int32_t i = 0; i < m.n; i++)
         snprintf(got + strlen(got), sizeof got - strlen(got), "%s%d%c%d", i ? " " : "", m.rows[i].moment,
                  m.rows[i].to_device ? '+' : '-', m.rows[i].chunk);

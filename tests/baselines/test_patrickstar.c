@@ -401,38 +401,6 @@ START_TEST(what_the_manager_allows_is_proved)
 }
 END_TEST
 
-static uint64_t hash_of(const struct ht_scenario *sc, const struct ht_plan *plan)
-{
-    struct ht_error err = {0};
-    struct ht_schedule *s = NULL;
-    ck_assert_msg(ht_patrickstar.build(&ht_patrickstar, sc, plan, &err, &s) == HT_OK, "%s", err.text);
-    uint64_t hash = ht_schedule_hash(s);
-    ht_schedule_destroy(s);
-    return hash;
-}
-
-/* The builder takes the moves that the planner has found. Without them it finds the same from the variables: what it
-   builds follows a variable that is changed then, and does not while the moves are there. */
-START_TEST(moves_travel_with_the_plan)
-{
-    struct ht_scenario sc = scenario_of(MODEL, 4, 2, 32, "fp16", 8 << 20);
-    struct ht_plan plan = {0}, bare;
-    struct ht_error err = {0};
-    ck_assert_msg(plan_at(&ht_patrickstar, &sc, NULL, "chunk=50112 os=3", &err, &plan) == HT_OK, "%s", err.text);
-    ck_assert_ptr_nonnull(plan.payload.data);
-    bare = plan;
-    bare.payload = (struct ht_plan_payload){0};
-    uint64_t hash = hash_of(&sc, &plan);
-    ck_assert(hash_of(&sc, &bare) == hash);
-    for (int i = 0; i < plan.n_variables; i++)
-        if (!strcmp(plan.variables[i].name, "os")) plan.variables[i].value = bare.variables[i].value = 2;
-    ck_assert(hash_of(&sc, &plan) == hash);
-    ck_assert(hash_of(&sc, &bare) != hash);
-    ht_plan_free(&plan);
-    ht_scenario_free(&sc);
-}
-END_TEST
-
 /* Every number of chunks with states on the device, at a size where all of them fit. */
 START_TEST(any_share_of_states_on_the_device)
 {
@@ -476,7 +444,6 @@ END_TEST
 
 static void add(TCase *t)
 {
-    tcase_add_test(t, moves_travel_with_the_plan);
     tcase_add_test(t, packing_by_hand);
     tcase_add_test(t, chunk_size_by_hand);
     tcase_add_test(t, eviction_by_hand);

@@ -12,7 +12,8 @@
  * Per GPU: lane gpu; fetch (h2d), offload (d2h); sync for activations and their gradients, async for checkpoints sent
  * early; serve and remote (p2p) for parameters from and to other nodes; one host lane per backward stage (SysX) or one
  * for all (Mobius). SysX steps at once, validates, and undoes when bad; Mobius validates first. Messages cost nothing
- * here, as in the figures.
+ * here, as in the figures. Nor do sums: from the second micro-batch on an op behind each backward (A) adds its gradient
+ * to the first's.
  *
  * Times in the unit of the figures: a forward stage on a micro-batch takes T_f = 1, its backward T_b = 2, so a backward
  * stage T_b' = T_b / d. p, g, o: fetch, offload and step of one backward stage; twice that for a stage twice as large.
@@ -286,7 +287,15 @@ static void add_compute(struct maker *m, const struct pass *x)
     int32_t above = unit == m->n_backward - 1 ? m->loss[j] : m->input_grad[(unit + 1) * n_micro + j];
     ht_op_effect(s, above, HT_DEVICE, HT_NEED | HT_RELEASE);
     if (unit > 0) ht_op_effect(s, m->input_grad[unit * n_micro + j], HT_DEVICE, HT_PRODUCE);
-    ht_op_effect(s, m->grad[unit], HT_DEVICE, j == 0 ? HT_PRODUCE : HT_UPDATE);
+    int32_t fresh = m->grad[unit];
+    if (j > 0) fresh = add_shard(s, HT_GRAD, unit, 0, PARAMS / m->p.d, 2, s->tensors[fresh].rank);
+    ht_op_effect(s, fresh, HT_DEVICE, HT_PRODUCE);
+    if (j == 0) return;
+    s->tensors[fresh].label.micro_batch = j;
+    add_op(s, HT_OP_ACCUMULATE, m->gpu[x->gpu], about(unit, 1, j), "sum");
+    ht_op_name(s, "A%d.%d", unit, j);
+    ht_op_effect(s, fresh, HT_DEVICE, HT_NEED | HT_RELEASE);
+    ht_op_effect(s, m->grad[unit], HT_DEVICE, HT_UPDATE);
 }
 
 static void send(struct maker *m, const int32_t *lanes, const char *what, int from, int to, int32_t tensor)
@@ -394,8 +403,9 @@ static struct ht_schedule *build(struct shape p)
     m.s->n_units = m.n_backward;
     m.s->n_micro_batches = p.n_micro;
     m.last_op = HT_NEW_ARRAY(int32_t, p.n_gpus * m.n_order);
-    /* Two parameter buffers, two of gradients, the checkpoints at the turn (N_m w of them), four messages in flight. */
-    int64_t bytes = 2 * PARAMS * 2 + 2 * PARAMS / p.d * 2 + (int64_t)(p.n_micro * p.v * p.d + 4) * BOUNDARY_BYTES;
+    /* Two parameter buffers, two of gradients and a micro-batch's own, the checkpoints at the turn (N_m w of them), four
+       messages in flight. */
+    int64_t bytes = 2 * PARAMS * 2 + 3 * PARAMS / p.d * 2 + (int64_t)(p.n_micro * p.v * p.d + 4) * BOUNDARY_BYTES;
     for (int r = 0; r < p.n_gpus; r++) ht_schedule_set_capacity(m.s, HT_DEVICE, r, bytes);
     add_lanes(&m);
     add_tensors(&m);

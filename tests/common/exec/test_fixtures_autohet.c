@@ -12,7 +12,8 @@
  *
  * Backward takes twice the forward. So that thirds are whole, durations are in thirds of the paper's unit: forward t,
  * backward 2 t. A stage may be spread over tp GPUs (tensor parallelism): its ops start jointly, each GPU holds 1/tp of
- * every layer and sums it with its counterpart of the other pipeline.
+ * every layer and sums it with its counterpart of the other pipeline. From the second micro-batch on an op behind each
+ * backward (A) adds its gradients to the first's; it takes no time.
  */
 #include "tests/common/exec/fixtures.h"
 
@@ -48,7 +49,8 @@ struct maker {
     struct pass *passes[2][MAX_STAGES]; /* [n_passes] in the GPU's order */
     int32_t gpu[2][MAX_STAGES][MAX_TP], p2p[2][MAX_STAGES][MAX_TP], coll[2][MAX_STAGES][MAX_TP];
     int32_t param[2][MAX_LAYERS][MAX_TP], state[3][2][MAX_LAYERS][MAX_TP], grad[2][MAX_LAYERS][MAX_TP];
-    int32_t *kept, *input, *input_grad; /* [micro-batch][layer][tp]; inputs of a stage's first layer, [..][0] */
+    int32_t *kept, *fresh;       /* [micro-batch][layer][tp]; fresh: gradient of a micro-batch behind the first */
+    int32_t *input, *input_grad; /* [micro-batch][layer][0], of a stage's first layer */
     int32_t match;
 };
 
@@ -142,9 +144,13 @@ static void add_tensors(struct maker *m, int j)
                 m->state[k][j][layer][q] = add_part(m, classes[k], layer, q, 4, rank);
                 ht_add_resident(m->s, m->state[k][j][layer][q], HT_DEVICE, rank);
             }
-            for (int b = 0; b < m->job.micro; b++)
+            for (int b = 0; b < m->job.micro; b++) {
                 m->kept[at(m, j, b, layer, q)] =
                     add_tensor(m->s, HT_ACTIVATION, about(layer, 1, j * m->job.micro + b), KEPT_BYTES / tp, rank);
+                int32_t fresh = b ? add_part(m, HT_GRAD, layer, q, 2, rank) : m->grad[j][layer][q];
+                if (b) m->s->tensors[fresh].label.micro_batch = j * m->job.micro + b;
+                m->fresh[at(m, j, b, layer, q)] = fresh;
+            }
         }
         /* the same on all GPUs of a stage */
         for (int b = 0; b < m->job.micro && layer == first_layer(p, stage); b++) {
@@ -153,6 +159,18 @@ static void add_tensors(struct maker *m, int j)
             if (layer > 0)
                 m->input_grad[at(m, j, b, layer, 0)] = add_tensor(m->s, HT_ACT_GRAD, label, BOUNDARY_BYTES, 0);
         }
+    }
+}
+
+/* Adds the gradients of micro-batch b to the first's. */
+static void add_sum(struct maker *m, int j, int stage, int b, int q)
+{
+    int low = first_layer(&m->job.pipelines[j], stage), n = m->job.pipelines[j].layers[stage];
+    add_op(m->s, HT_OP_ACCUMULATE, m->gpu[j][stage][q], about(low, n, j * m->job.micro + b), "sum");
+    ht_op_name(m->s, "A%c%d.%d%s", "ab"[j], stage, b, q ? "'" : "");
+    for (int layer = low; layer < low + n; layer++) {
+        ht_op_effect(m->s, m->fresh[at(m, j, b, layer, q)], HT_DEVICE, HT_NEED | HT_RELEASE);
+        ht_op_effect(m->s, m->grad[j][layer][q], HT_DEVICE, HT_UPDATE);
     }
 }
 
@@ -183,9 +201,10 @@ static void add_compute(struct maker *m, int j, int stage, const struct pass *x)
         if (!last_stage) ht_op_effect(m->s, m->input_grad[at(m, j, b, high, 0)], HT_DEVICE, HT_NEED | HT_RELEASE);
         if (stage > 0) ht_op_effect(m->s, m->input_grad[at(m, j, b, low, 0)], HT_DEVICE, HT_PRODUCE);
         for (int layer = low; layer < high; layer++)
-            ht_op_effect(m->s, m->grad[j][layer][q], HT_DEVICE, b == 0 ? HT_PRODUCE : HT_UPDATE);
+            ht_op_effect(m->s, m->fresh[at(m, j, b, layer, q)], HT_DEVICE, HT_PRODUCE);
     }
     m->match++;
+    for (int q = 0; q < m->job.tp && !x->forward && b > 0; q++) add_sum(m, j, stage, b, q);
 }
 
 /* To the neighbouring stage, GPU by GPU. */
@@ -258,7 +277,8 @@ static void add_lanes(struct maker *m)
             for (int q = 0; q < m->job.tp; q++, rank++) {
                 int layers = m->job.pipelines[j].layers[i], left = m->job.pipelines[j].stages - i;
                 int held = m->job.one_f_one_b && left < m->job.micro ? left : m->job.micro;
-                int64_t bytes = 16 * PARAMS / m->job.tp * layers + (int64_t)held * layers * KEPT_BYTES / m->job.tp +
+                /* 16 bytes a parameter, and 2 of a micro-batch's own gradient */
+                int64_t bytes = 18 * PARAMS / m->job.tp * layers + (int64_t)held * layers * KEPT_BYTES / m->job.tp +
                                 (int64_t)(held + 3) * BOUNDARY_BYTES;
                 ht_schedule_set_capacity(m->s, HT_DEVICE, rank, bytes);
                 m->gpu[j][i][q] = ht_add_lane(m->s, "gpu", HT_LANE_COMPUTE, rank, HT_FIFO);
@@ -278,6 +298,7 @@ static struct ht_schedule *build(struct job job)
     m.s->n_micro_batches = job.n_pipelines * job.micro;
     size_t rows = (size_t)(job.n_pipelines * job.micro * m.n_layers * MAX_TP);
     m.kept = HT_NEW_ARRAY(int32_t, rows);
+    m.fresh = HT_NEW_ARRAY(int32_t, rows);
     m.input = HT_NEW_ARRAY(int32_t, rows);
     m.input_grad = HT_NEW_ARRAY(int32_t, rows);
     add_lanes(&m);
@@ -302,6 +323,7 @@ static struct ht_schedule *build(struct job job)
         for (int i = 0; i < job.pipelines[j].stages; i++) free(m.passes[j][i]);
     free(moments);
     free(m.kept);
+    free(m.fresh);
     free(m.input);
     free(m.input_grad);
     return m.s;

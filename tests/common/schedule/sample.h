@@ -3,7 +3,7 @@
  * verifier applies to it.
  *
  *     h2d    P0 P1 P2
- *     gpu       F0 F1 F2 B2 B1 B0          per micro-batch; gradients accumulate on the device
+ *     gpu       F0 F1 F2 B2 B1 B0          per micro-batch; from the second on A2 behind B2, .. add to the first's
  *     coll               R2 R1 R0          all-reduce across ranks, if there are several
  *     d2h                   G2 G1 G0       PRIORITY
  *     cpu                      O2 O1 O0    PRIORITY; with a control: validate, undo or release
@@ -130,7 +130,13 @@ static inline void sample_pass(struct ht_schedule *s, const struct sample *o, st
         if (u > 0) ht_op_effect(s, input[u], HT_DEVICE, HT_NEED | HT_RELEASE);
         if (u + 1 < n) ht_op_effect(s, dinput[u + 1], HT_DEVICE, HT_NEED | HT_RELEASE);
         if (u > 0) ht_op_effect(s, dinput[u], HT_DEVICE, HT_PRODUCE);
-        ht_op_effect(s, k->grad[u], HT_DEVICE, local == 0 ? HT_PRODUCE : HT_UPDATE);
+        int32_t fresh = local ? sample_tensor(s, HT_GRAD, u, batch, 2000, rank) : k->grad[u];
+        ht_op_effect(s, fresh, HT_DEVICE, HT_PRODUCE);
+        if (!local) continue;
+        ht_add_op(s, HT_OP_ACCUMULATE, k->gpu, sample_label(u, batch),
+                  sample_work(s, HT_OP_ACCUMULATE, HT_LANE_COMPUTE, 0, 1));
+        ht_op_effect(s, fresh, HT_DEVICE, HT_NEED | HT_RELEASE);
+        ht_op_effect(s, k->grad[u], HT_DEVICE, HT_UPDATE);
     }
     free(act);
     free(input);
