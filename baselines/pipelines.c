@@ -11,8 +11,15 @@
  * Sec. 2.2.
  *
  * Every device holds its stages' parameters, optimizer states and gradients, and steps them after its backwards. The
- * first device holds the most activations: N_m M_a and N_g M_a in SysX's terms (Sec. 2.1). GPipe's own paper recomputes
- * them: recompute=1. DAPPLE's planner of uneven stages is left out: blocks are divided evenly unless blocks= is given.
+ * first device holds the most activations: N_m M_a and N_g M_a in SysX's terms (Sec. 2.1).
+ *
+ * recompute=1 drops them. GPipe recomputes a stage at once from its input (its Sec. 2.3: segment=0); Megatron-LM, and so
+ * interleaved and dapple here, each block from its own (Narayanan et al. 2021, Sec. 3.5: segment=1). segment=n and c=n
+ * are Megatron-LM's methods uniform and block: n blocks at a time, and only the first n of each stage. recompute=2 drops
+ * attention alone (Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models", MLSys 2023, Sec.
+ * 5: selective).
+ *
+ * DAPPLE's planner of uneven stages is left out: blocks are divided evenly unless blocks= is given.
  * Its data parallelism is pipelines=2,2: two pipelines of two devices, which share the batch and all-reduce their
  * gradients once an iteration.
  *
@@ -29,10 +36,7 @@
 
 #include <stdio.h>
 
-#define RECOMPUTE                                                                                                      \
-    {                                                                                                                  \
-        "recompute", "1: a block keeps nothing; backwards recompute from their stage's input", .max = 1                \
-    }
+enum { NOTHING, BLOCKS, ATTENTION }; /* what recompute drops */
 
 /* clang-format off */
 #define SHAPE                                                                                                          \
@@ -40,6 +44,10 @@
     {"l", "micro-batches of each pipeline", .min = 1, .max = 1 << 20, .kind = HT_VARIABLE_LIST},                       \
     {"blocks", "blocks of each stage, of one pipeline after the other", .min = 1, .max = -1, .kind = HT_VARIABLE_LIST},\
     {"tp", "tensor-parallel parts of each stage, a device each", .min = 1, .max = 1 << 16}
+#define RECOMPUTE                                                                                                      \
+    {"recompute", "1: a block keeps nothing and is recomputed; 2: it drops its attention alone", .max = 2},            \
+    {"segment", "blocks recomputed at a time, from the input of the first; 0: those of a stage", .max = -1},           \
+    {"c", "blocks of each stage that are recomputed, the first ones", .min = 1, .max = -1}
 /* clang-format on */
 
 static const struct ht_knob knobs[] = {SHAPE, RECOMPUTE, {0}};
@@ -70,6 +78,9 @@ static enum ht_status style_of(const struct ht_system *self, const struct ht_sce
                                   .blocks = blocks ? blocks->values : NULL,
                                   .n_blocks = blocks ? blocks->n : 0,
                                   .recompute = ht_plan_get(plan, "recompute"),
+                                  .segment = (int32_t)ht_plan_get(plan, "segment"),
+                                  .recomputed = (int32_t)ht_plan_get(plan, "c"),
+                                  .attention_only = ht_plan_get(plan, "recompute") == ATTENTION,
                                   .blocking_sends = self->variant != HT_PIPE_INTERLEAVED};
     return HT_OK;
 }
@@ -100,6 +111,27 @@ static enum ht_status set_pipelines(const struct ht_scenario *scenario, const st
     return HT_OK;
 }
 
+/* Adds what is recomputed to the plan: the forced values, or the method's own. */
+static enum ht_status set_recomputation(const struct ht_system *self, const struct ht_settings *settings,
+                                        struct ht_error *err, struct ht_plan *out)
+{
+    int64_t recompute = ht_setting(settings, "recompute", NOTHING);
+    int64_t segment = ht_setting(settings, "segment", recompute == ATTENTION || self->variant != HT_PIPE_AFAB);
+    int64_t c = ht_setting(settings, "c", 0);
+    ht_plan_set(out, "recompute", recompute);
+    if (recompute == NOTHING && (ht_setting_variable(settings, "segment") || c))
+        return ht_fail(err, HT_BAD_INPUT, "%s is set beside recompute=0; expected recompute=1 or 2",
+                       c ? "c" : "segment");
+    if (recompute == ATTENTION && segment != 1)
+        return ht_fail(err, HT_BAD_INPUT,
+                       "segment=%lld is set beside recompute=2; expected 1: attention is recomputed "
+                       "block by block",
+                       (long long)segment);
+    if (recompute) ht_plan_set(out, "segment", segment);
+    if (c) ht_plan_set(out, "c", c);
+    return HT_OK;
+}
+
 static enum ht_status plan(const struct ht_system *self, const struct ht_scenario *scenario,
                            const struct ht_profile *profile, const struct ht_settings *settings, struct ht_error *err,
                            struct ht_plan *out)
@@ -121,7 +153,7 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
     if (status) return status;
     if (blocks) ht_plan_set_vector(out, blocks);
     if (ht_setting_variable(settings, "tp")) ht_plan_set(out, "tp", tp);
-    ht_plan_set(out, "recompute", ht_setting(settings, "recompute", 0));
+    if ((status = set_recomputation(self, settings, err, out))) return status;
     snprintf(out->why, sizeof(out->why), "%s",
              blocks ? "blocks of stages are forced" : "fixed: blocks shared out evenly");
     status = style_of(self, scenario, out, err, &layout, &style);

@@ -75,7 +75,7 @@ static void lay_out(struct ht_pipe *g)
     }
     /* T_f = d. A backward stage takes one d-th of a whole backward, which takes two forwards (with recomputation
        three). */
-    ht_pipe_layout(&g->shape, g->shape.d, g->style->recompute ? 3 : 2, g->passes);
+    ht_pipe_layout(&g->shape, g->shape.d, g->style->recompute && !g->style->attention_only ? 3 : 2, g->passes);
 }
 
 /* ---- appending ops --------------------------------------------------------------------------------------------- */
@@ -158,6 +158,15 @@ static void emit(struct ht_pipe *g)
 
 /* ---- whole graph ----------------------------------------------------------------------------------------------- */
 
+/* Cuts the activations of the blocks whose attention alone is dropped. */
+static void cut(struct ht_pipe *g)
+{
+    static const unsigned parts[] = {1u << HT_SUB_ATTENTION, HT_ALL_SUB_OPS & ~(1u << HT_SUB_ATTENTION)};
+    for (int32_t u = 1; u < ht_pipe_head(g); u++)
+        for (int32_t j = 0; j < g->d.own_mb && ht_pipe_dropped(g, u) == parts[0]; j++)
+            ht_draft_cut(&g->d, u, j, parts, HT_COUNT(parts));
+}
+
 /* Adds the rows, and makes those resident that stay in memory between iterations. */
 static void add_rows(struct ht_pipe *g)
 {
@@ -175,6 +184,7 @@ static void add_rows(struct ht_pipe *g)
     g->d.holder = g->holder;
     g->d.forward_rank = g->forward_rank;
     ht_draft_add_rows(&g->d);
+    cut(g);
     for (int32_t u = 0; u < g->d.n_units + (g->d.table > 0); u++) {
         ht_draft_place(&g->d, g->d.param[u], tier);
         ht_draft_place_states(&g->d, u, tier);

@@ -13,6 +13,16 @@
  *     f(i,j)   F u for each of its units                                     one unit's activations at a time
  *     b(q,j)   [R blocks] [F head, B head] B u for each block [B embedding]  all activations of the stage
  *
+ * Recomputation (R): of a stage's blocks at once, from its input, as GPipe does; or of one block, or segment of blocks, at
+ * a time, each right before its backward, from the inputs that the forward passes leave (Narayanan et al. 2021, Sec. 3.5;
+ * Megatron-LM's --recompute-method uniform, with block: of the first blocks of a stage). A micro-batch has between its
+ * passes:
+ *
+ *     whole stage       X of its first block          at most all activations of the stage
+ *     segments of n     X of every n-th block         at most those of n blocks and the head
+ *     attention alone   X and A of each block, less the attention's (Korthikanti et al., "Reducing Activation
+ *                       Recomputation in Large Transformer Models", MLSys 2023, Sec. 5)
+ *
  * Tensors, their classes, labels and sizes are those of common/draft/effects.md. Each micro-batch makes a fresh
  * gradient, which is added to the sum on the device at once, unit by unit. Sums go to the host after the last
  * micro-batch.
@@ -96,9 +106,12 @@ struct ht_pipe_style {
     bool offload;
     enum ht_control_mode own; /* the method's own control, used if the scenario asks for none */
     enum ht_undo_kind undo;   /* of its own rollback */
-    /* A block keeps nothing; a backward stage recomputes from its input. Required if a stage's backward runs on another
-       rank than its forward. */
+    /* Blocks keep nothing but inputs, and are recomputed. Required, of whole stages at once, if a stage's backward runs on
+       another rank than its forward. */
     bool recompute;
+    int32_t segment;      /* blocks recomputed at a time, from the input of the first; 0: those of a stage */
+    int32_t recomputed;   /* blocks of a stage that are, the first ones; the others keep everything; 0: all */
+    bool attention_only;  /* a block drops its attention alone, and keeps the rest; segment is 1 */
     bool early_recompute; /* recomputation may begin before the gradient arrives */
     /* The last forward pass runs the head, for its loss, and the backward pass runs it again. Else the head's forward
        runs in its backward pass. Only with recomputation. */

@@ -98,6 +98,10 @@ struct ht_control ht_pipe_control(const struct ht_scenario *scenario, const stru
 /* The first block of a backward stage, and one past its last. */
 int32_t ht_pipe_first_block(const struct ht_pipe *g, int32_t q);
 int32_t ht_pipe_end_block(const struct ht_pipe *g, int32_t q);
+/* Returns one past the last block of a backward stage that is recomputed. */
+int32_t ht_pipe_end_recomputed(const struct ht_pipe *g, int32_t q);
+/* Returns the sub-ops of a unit that are recomputed. */
+unsigned ht_pipe_dropped(const struct ht_pipe *g, int32_t unit);
 /* Returns true if the head is in a backward stage, or if passes of a forward stage run it. */
 bool ht_pipe_has_head(const struct ht_pipe *g, int32_t q);
 bool ht_pipe_forward_has_head(const struct ht_pipe *g, int32_t i);

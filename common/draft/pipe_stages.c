@@ -110,6 +110,19 @@ int32_t ht_pipe_end_block(const struct ht_pipe *g, int32_t q)
     return ht_pipe_has_head(g, q) ? ht_pipe_head(g) : g->first[q + 1];
 }
 
+int32_t ht_pipe_end_recomputed(const struct ht_pipe *g, int32_t q)
+{
+    int32_t begin = ht_pipe_first_block(g, q), n = ht_pipe_end_block(g, q) - begin;
+    if (!g->style->recompute) return begin;
+    return begin + (g->style->recomputed && g->style->recomputed < n ? g->style->recomputed : n);
+}
+
+unsigned ht_pipe_dropped(const struct ht_pipe *g, int32_t unit)
+{
+    if (!g->style->recompute || unit >= ht_pipe_end_recomputed(g, g->stage_of[unit])) return 0;
+    return g->style->attention_only && unit > 0 ? 1u << HT_SUB_ATTENTION : HT_ALL_SUB_OPS;
+}
+
 bool ht_pipe_forward_has_head(const struct ht_pipe *g, int32_t i)
 {
     return g->style->forward_head && i == g->n_forward - 1;
