@@ -95,37 +95,6 @@ void ht_pipe_offload(struct ht_pipe *g, int32_t q)
     ht_op_name(g->d.schedule, "G%d", q);
 }
 
-/* ---- gradients of several ranks -------------------------------------------------------------------------------- */
-
-/* Lists the graph's ranks that have a gradient of a unit, and returns how many: one of each pipeline after the other,
-   and for a tied table the head's rank, too. */
-static int32_t find_holders(const struct ht_pipe *g, int32_t unit, int32_t *ranks)
-{
-    int32_t n = 0;
-    for (int32_t k = 0; k < g->d.layout->n_replicas; k++) {
-        int32_t head = ht_pipe_holder(g, k, ht_pipe_head(g));
-        ranks[n++] = ht_pipe_holder(g, k, unit);
-        if (unit == 0 && g->d.scenario->model.tied && head != ranks[n - 1]) ranks[n++] = head;
-    }
-    return n;
-}
-
-void ht_pipe_all_reduce(struct ht_pipe *g, int32_t unit)
-{
-    const struct ht_schedule *s = g->d.schedule;
-    int32_t *ranks = HT_NEW_ARRAY(int32_t, 2 * g->d.layout->n_replicas), n = find_holders(g, unit, ranks);
-    for (int32_t i = 0, index = unit; i < n && n > 1; i++) {
-        int32_t stage = ht_layout_stage(g->d.layout, g->d.replica, ranks[i]);
-        if (stage < 0) continue;
-        ht_pipe_turn(g, stage);
-        ht_zero_all_reduce(&g->d, index, n, ht_links_cross(s, g->d.links, ranks[i], ranks, n));
-        ht_op_match(g->d.schedule, g->match);
-        index = g->d.table;
-    }
-    g->match++;
-    free(ranks);
-}
-
 /* ---- messages -------------------------------------------------------------------------------------------------- */
 
 struct ht_pipe_message ht_pipe_message(struct ht_pipe *g, int32_t from, int32_t to, int32_t out, int32_t in,
