@@ -5,8 +5,8 @@
 
 #include <stdlib.h>
 
-/* Lists the graph's ranks that have a gradient of a unit, ascending, and returns how many: one of each pipeline, and
-   for a tied table the head's rank, too. */
+/* Lists the graph's ranks that have a gradient of a unit, and returns how many: one of each pipeline after the other,
+   and for a tied table the head's rank, too. */
 static int32_t find_holders(const struct ht_pipe *g, int32_t unit, int32_t *ranks)
 {
     int32_t n = 0;
@@ -20,13 +20,12 @@ static int32_t find_holders(const struct ht_pipe *g, int32_t unit, int32_t *rank
 
 void ht_pipe_all_reduce(struct ht_pipe *g, int32_t unit)
 {
-    const struct ht_replica *own = ht_pipe_replica(g);
     const struct ht_schedule *s = g->d.schedule;
     int32_t *ranks = HT_NEW_ARRAY(int32_t, 2 * g->d.layout->n_replicas), n = find_holders(g, unit, ranks);
     for (int32_t i = 0, index = unit; i < n && n > 1; i++) {
-        int32_t rank = ranks[i] - own->first_rank;
-        if (rank < 0 || rank >= own->n_ranks) continue;
-        ht_pipe_turn(g, rank / g->d.layout->tp);
+        int32_t stage = ht_layout_stage(g->d.layout, g->d.replica, ranks[i]);
+        if (stage < 0) continue;
+        ht_pipe_turn(g, stage);
         ht_zero_all_reduce(&g->d, index, n, ht_links_cross(s, g->d.links, ranks[i], ranks, n));
         ht_op_match(g->d.schedule, g->match);
         index = g->d.table;

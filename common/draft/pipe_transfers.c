@@ -33,9 +33,9 @@ static int32_t get_lanes(struct ht_pipe *g, int32_t rank, int32_t owner)
 }
 
 /* Returns true if this member of a message is the receive. Members of a group are in ascending order of ranks. */
-static bool receives_at(int member, int32_t from, int32_t to)
+static bool receives_at(const struct ht_pipe *g, int member, int32_t from, int32_t to)
 {
-    return (member == 1) == (to > from);
+    return (member == 1) == (ht_pipe_rank(g, to) > ht_pipe_rank(g, from));
 }
 
 /* Fetches units [begin, end), which one owner on another node holds. */
@@ -46,7 +46,7 @@ static void get(struct ht_pipe *g, int32_t rank, int32_t begin, int32_t end, int
     for (int32_t u = begin; u < end; u++) bytes += g->d.schedule->tensors[g->d.param[u]].bytes;
     struct ht_label about = {begin, end - begin, HT_ALL_SUB_OPS, -1};
     for (int member = 0; member < 2; member++) {
-        bool receives = receives_at(member, owner, rank);
+        bool receives = receives_at(g, member, owner, rank);
         enum ht_op_kind kind = receives ? HT_OP_RECEIVE : HT_OP_SEND;
         struct ht_work w = {.kind = kind, .where = HT_LANE_P2P, .tp = 1, .ranks = 2, .bytes = bytes};
         ht_add_op(g->d.schedule, kind, receives ? g->lanes[rank].get : serve, about, ht_add_work(g->d.schedule, &w));
@@ -108,7 +108,7 @@ struct ht_pipe_message ht_pipe_message(struct ht_pipe *g, int32_t from, int32_t 
     bool meets = g->style->blocking_sends && g->d.links[ht_pipe_rank(g, to)].staged_in >= 0;
     int32_t ids[2]; /* send, receive */
     for (int member = 0; member < 2; member++) {
-        bool receives = receives_at(member, from, to);
+        bool receives = receives_at(g, member, from, to);
         enum ht_op_kind kind = receives ? HT_OP_RECEIVE : HT_OP_SEND;
         struct ht_work w = {.kind = kind, .where = HT_LANE_P2P, .tp = 1, .ranks = 2, .bytes = bytes, .free = free};
         ids[receives] = ht_add_op(g->d.schedule, kind, receives ? in : out, about, ht_add_work(g->d.schedule, &w));
