@@ -31,6 +31,9 @@
  * place that Megatron-LM gives them (Narayanan et al., Sec. 3): parts of a stage beside each other, then the stages that
  * hold the same blocks, then the next blocks. For two pipelines of two stages, tp 2: place=0-1,4-5,2-3,6-7.
  *
+ * zero=1 and zero=2 share the optimizer states, and the gradients, of a stage among the pipelines that have the same blocks
+ * (common/draft/pipe.h; Megatron-LM's distributed optimizer).
+ *
  * GPipe and DAPPLE wait for a send before the next pass. The interleaved order receives the input of its next pass
  * between the two passes of a pair, as Megatron-LM does with overlapped point-to-point communication, and waits for no
  * send.
@@ -51,14 +54,20 @@ enum { NOTHING, BLOCKS, ATTENTION }; /* what recompute drops */
     {"tp", "tensor-parallel parts of each stage, a device each", .min = 1, .max = 1 << 16},                            \
     {"place", "devices of parts, stages, pipelines, one after the other", .kind = HT_VARIABLE_RANKS},                  \
     {"order", "1: Megatron-LM's place: tensor, data, pipeline", .max = 1}
+#define GRADIENTS                                                                                                      \
+    {"zero", "1: optimizer states are sharded over the pipelines (ZeRO-1); 2: gradients, too", .max = 2},              \
+    {"scatter", "0: zero=1 all-reduces gradients, in place of reduce-scatters", .max = 1},                             \
+    {"bucket", "elements of an all-reduce after the passes; 0: each unit's own, at once", .max = INT64_C(1) << 40},    \
+    {"steps", "1: an optimizer step for each unit, in place of a stage", .max = 1}
 #define RECOMPUTE                                                                                                      \
     {"recompute", "1: a block keeps nothing and is recomputed; 2: it drops its attention alone", .max = 2},            \
     {"segment", "blocks recomputed at a time, from the input of the first; 0: those of a stage", .max = -1},           \
     {"c", "blocks of each stage that are recomputed, the first ones", .min = 1, .max = -1}
 /* clang-format on */
 
-static const struct ht_knob knobs[] = {SHAPE, RECOMPUTE, {0}};
-static const struct ht_knob chunk_knobs[] = {{"v", "stages a device", .min = 1, .max = -1}, SHAPE, RECOMPUTE, {0}};
+static const struct ht_knob knobs[] = {SHAPE, GRADIENTS, RECOMPUTE, {0}};
+static const struct ht_knob chunk_knobs[] = {
+    {"v", "stages a device", .min = 1, .max = -1}, SHAPE, GRADIENTS, RECOMPUTE, {0}};
 
 /* Makes the style of a plan. The caller destroys *layout, which the style uses; NULL for one pipeline of whole
    stages. */
@@ -86,11 +95,16 @@ static enum ht_status style_of(const struct ht_system *self, const struct ht_sce
                                   .layout = *layout,
                                   .blocks = blocks ? blocks->values : NULL,
                                   .n_blocks = blocks ? blocks->n : 0,
+                                  .zero = (int32_t)ht_plan_get(plan, "zero"),
+                                  .reduce_whole = ht_plan_variable(plan, "scatter") && !ht_plan_get(plan, "scatter"),
+                                  .bucket = ht_plan_get(plan, "bucket"),
+                                  .step_units = ht_plan_get(plan, "steps"),
                                   .recompute = ht_plan_get(plan, "recompute"),
                                   .segment = (int32_t)ht_plan_get(plan, "segment"),
                                   .recomputed = (int32_t)ht_plan_get(plan, "c"),
                                   .attention_only = ht_plan_get(plan, "recompute") == ATTENTION,
                                   .blocking_sends = self->variant != HT_PIPE_INTERLEAVED};
+    if (out->zero && *layout && (*layout)->n_replicas > 1) ht_pipe_shard(scenario, out, *layout);
     return HT_OK;
 }
 
@@ -117,6 +131,18 @@ static enum ht_status set_pipelines(const struct ht_scenario *scenario, const st
     ht_plan_set_vector(out, pipelines);
     ht_plan_set_vector(out, l ? l : &equal);
     ht_variable_free(&equal);
+    return HT_OK;
+}
+
+/* Adds to the plan how gradients are reduced and states shared, where that is forced. */
+static enum ht_status set_gradients(const struct ht_settings *settings, struct ht_error *err, struct ht_plan *out)
+{
+    static const char *const names[] = {"zero", "scatter", "bucket", "steps"};
+    for (size_t i = 0; i < HT_COUNT(names); i++)
+        if (ht_setting_variable(settings, names[i])) ht_plan_set(out, names[i], ht_setting(settings, names[i], 0));
+    if (ht_plan_variable(out, "scatter") && ht_plan_get(out, "zero") != 1)
+        return ht_fail(err, HT_BAD_INPUT, "scatter is set beside zero=%lld; expected zero=1",
+                       (long long)ht_plan_get(out, "zero"));
     return HT_OK;
 }
 
@@ -189,6 +215,7 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
     if (blocks) ht_plan_set_vector(out, blocks);
     if (ht_setting_variable(settings, "tp")) ht_plan_set(out, "tp", tp);
     status = set_place(scenario, settings, tp, err, out);
+    if (!status) status = set_gradients(settings, err, out);
     if (!status) status = set_recomputation(self, settings, err, out);
     if (status) return status;
     snprintf(out->why, sizeof(out->why), "%s",

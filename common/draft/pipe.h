@@ -51,6 +51,18 @@
  * So a tied table's gradient is (h0 + h1 + ..) + (e0 + e1 + ..), with the head's parts h and the embedding's parts e of
  * the micro-batches. On one rank it is (h0 + e0) + (h1 + e1) + .., whose last bits may be others.
  *
+ * Or they are reduced after all passes, several units in one all-reduce (a bucket): units that the same ranks hold.
+ *
+ * ZeRO (Rajbhandari et al., SC 2020, Sec. 5) over the ranks that step a unit, one of each pipeline; P, W, M, V and G are
+ * shards. The iteration begins with all-gathers of whole parameters, which stay until their last pass:
+ *
+ *     ZeRO-1   AG0 AG1 ..  | passes; whole gradients are summed        | RS(L+1) RS(L) .. | U
+ *     ZeRO-2   AG0 AG1 ..  | passes; RS(u,j) after B(u,j), shards are summed              | U
+ *
+ * Megatron-LM's distributed optimizer gathers parameters after the steps or, overlapped, in the next forward pass: here
+ * always in the latter's place. ZeRO-1 may also all-reduce the sums; then G is whole. ZeRO-2 reduces in the order of
+ * passes, which is one order only if all pipelines are alike.
+ *
  * Tensor parallelism: a stage may be several ranks, one per part. A draft is then one part of all stages of a pipeline.
  * Part q sends its X and dX, which are the same for all parts, to part q of the next stage. Its gradients are
  * all-reduced with those of part q of the other pipelines.
@@ -104,6 +116,14 @@ struct ht_pipe_style {
     /* Parameters and optimizer are in host memory, and a stage is stepped there when its sum arrives. Else they are on
        the device, and all stages are stepped after all passes. */
     bool offload;
+    /* States of several pipelines that keep them on the devices: 0: each has all; 1: ZeRO-1; 2: ZeRO-2. ht_pipe_shard has
+       cut the layout. */
+    int32_t zero;
+    bool reduce_whole; /* ZeRO-1 all-reduces gradients; else it reduce-scatters them */
+    /* Gradients are reduced when a rank's passes have ended, all-reduced in buckets of at most so many elements; 0: each
+       unit's as soon as its sum is there. */
+    int64_t bucket;
+    bool step_units;          /* a step is of one unit; else of a stage */
     enum ht_control_mode own; /* the method's own control, used if the scenario asks for none */
     enum ht_undo_kind undo;   /* of its own rollback */
     /* Blocks keep nothing but inputs, and are recomputed. Required, of whole stages at once, if a stage's backward runs on
@@ -121,6 +141,9 @@ struct ht_pipe_style {
     bool free_messages;    /* messages between ranks cost nothing */
     struct ht_pipe_hooks hooks;
 };
+
+/* Cuts the layout for a style with ZeRO: a unit's states, in even shards, over the ranks that step it in the pipelines. */
+void ht_pipe_shard(const struct ht_scenario *scenario, const struct ht_pipe_style *style, struct ht_layout *layout);
 
 /* Returns HT_INFEASIBLE, with one line, if the scenario has too few blocks for the stages, micro-batches that the order
    cannot take, a tied table on two ranks of a pipeline that offloads, or asks for an exact undo of steps that keep no

@@ -91,9 +91,30 @@ static void backward(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pass 
 /* Adds the fresh gradient of a micro-batch after the first to the sum at once, so that only one unit's is in memory. */
 static void accumulate(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pass *x, int32_t u)
 {
-    if (x->micro_batch == 0) return;
+    if (x->micro_batch == 0 || u < 0) return;
     ht_draft_accumulate(&g->d, g->d.lanes->compute, u, x->micro_batch);
     in_pass(g, rank, x);
+}
+
+/* Collects what a backward pass has added to a unit's gradient. A shard of it is being scattered while the next unit's
+   backward runs, and is accumulated after that; u -1: the pass ends. The head's table is scattered with the embedding. */
+static void collect(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pass *x, int32_t u)
+{
+    if (!ht_pipe_scatters(g)) {
+        accumulate(g, rank, x, u);
+        return;
+    }
+    if (u >= 0) ht_pipe_reduce_scatter(g, u, x->micro_batch);
+    ht_pipe_turn(g, rank);
+    accumulate(g, rank, x, ht_draft_wait_reduced(&g->d, u));
+}
+
+/* Accumulates the head's shard of a tied table, once the embedding's pass has ended. */
+static void collect_table(struct ht_pipe *g, const struct ht_pipe_pass *x)
+{
+    int32_t rank = ht_pipe_backward_rank(&g->shape, g->n_backward - 1);
+    ht_pipe_turn(g, rank);
+    accumulate(g, rank, x, g->d.table);
 }
 
 /* Recomputes blocks [begin, end) of a backward stage. Those that its pass reads first may have to wait for its input. */
@@ -119,8 +140,8 @@ static void head(struct ht_pipe *g, int32_t rank, int64_t n, const struct ht_pip
     in_pass(g, rank, x);
     backward(g, rank, x, u);
     drop_head(g, rank, n);
-    accumulate(g, rank, x, u);
-    if (g->d.table) accumulate(g, rank, x, g->d.table);
+    collect(g, rank, x, u);
+    if (g->d.table && !ht_pipe_scatters(g)) accumulate(g, rank, x, g->d.table);
 }
 
 void ht_pipe_backward_pass(struct ht_pipe *g, int32_t rank, int64_t n)
@@ -135,9 +156,12 @@ void ht_pipe_backward_pass(struct ht_pipe *g, int32_t rank, int64_t n)
             recompute(g, rank, x, segment_of(g, u), u + 1);
         backward(g, rank, x, u);
         drop_param(g, rank, n, u);
-        accumulate(g, rank, x, u);
+        collect(g, rank, x, u);
     }
-    if (q > 0) return;
-    backward(g, rank, x, 0);
-    accumulate(g, rank, x, 0);
+    if (q == 0) {
+        backward(g, rank, x, 0);
+        collect(g, rank, x, 0);
+    }
+    collect(g, rank, x, -1);
+    if (q == 0 && g->d.table && ht_pipe_scatters(g)) collect_table(g, x);
 }
