@@ -34,23 +34,19 @@ refused 2 "order is set, and pipeline 0 has 3 of 4 devices; expected equal pipel
 # What is printed is what was asked for, and goes in again.
 run 0 plan dapple "${four[@]:2}" --set pipelines=2,2 --set order=1
 grep -q "place=0,2,1,3" out || fail "Megatron-LM's order is not 0,2,1,3: $(cat out)"
-# GPT-3 of 175B on 64 GPUs, and on 128 with two pipelines: tensor, data, pipeline.
+# GPT-3 of 175B on 64 GPUs: tensor, data, pipeline, with a distributed optimizer.
 cat >175b.yaml <<'YAML'
 {name: gpt-175b, arch: gpt, layers: 96, width: 12288, heads: 96, vocab: 51200, max_seq: 2048, flash: true, source: "Brown et al. 2020, Table 2.1"}
 YAML
-for nodes in 8 16; do
-    cat >dgx.yaml <<YAML
+cat >dgx.yaml <<'YAML'
 name: dgx
 source: nodes as dgx-a100, with one link of 200 Gb/s each
 nodes:
-  - {count: $nodes, cpu: epyc-7742, ram: 2 TB, gpus: [{type: a100-80gb, count: 8}], pcie: pcie4-x16, nvlink: nvlink3, nic: infiniband-hdr}
+  - {count: 8, cpu: epyc-7742, ram: 2 TB, gpus: [{type: a100-80gb, count: 8}], pcie: pcie4-x16, nvlink: nvlink3, nic: infiniband-hdr}
 YAML
-    pipelines=64
-    [ $nodes = 8 ] || pipelines=64,64
-    run 0 sim dapple --model 175b.yaml --cluster dgx.yaml --batch 16 --micro-batch 1 --seq 2048 --set tp=8 --set pipelines=$pipelines \
-        --set order=1 --set recompute=1 --iterations 1
-    [ $nodes = 8 ] || grep -q "place='0-7,16-23,.*,8-15,24-31," out || fail "two pipelines are not in turn: $(grep plan: out)"
-done
+run 0 sim dapple --model 175b.yaml --cluster dgx.yaml --batch 16 --micro-batch 1 --seq 2048 --set tp=8 --set pipelines=32,32 --set order=1 \
+    --set zero=1 --set recompute=1 --iterations 1
+grep -q "place='0-7,16-23,32-39,48-55,8-15,24-31,40-47,56-63'" out || fail "two pipelines are not in turn: $(grep plan: out)"
 
 small_llama 4 >llama.yaml
 sed 's/name: llama-4, arch: llama/name: gpt-4, arch: gpt/; s/ kv_heads: 1,//' llama.yaml >gpt.yaml
@@ -90,7 +86,7 @@ for arch in gpt llama bert vit; do
         agrees dapple --ranks 4 --set pipelines=2,2 --set place=2,1,3,0
         exact=no
         rm -rf ck
-        agrees dapple --ranks 8 --set pipelines=4,4 --set tp=2 --set order=1 --checkpoint ck
+        agrees dapple --ranks 8 --set pipelines=4,4 --set tp=2 --set order=1 --set zero=1 --checkpoint ck
         # What it saves goes on in another shape.
         takes $arch $numerics 2
         common[11]=4
@@ -120,14 +116,15 @@ for ((i = 0; i < samples; i++)); do
 tp, n, seed = map(int, sys.argv[1:])
 r = random.Random(seed).sample(range(n), n)
 print(",".join(str(x) for i in range(0, n, tp) for x in sorted(r[i:i + tp])))' $tp $ranks $((seed * 1000 + i)))
+    case $pipelines in ,*,*) zero=$((RANDOM % 2)) ;; *) zero=0 ;; esac
     nodes=$((ranks % 2 == 0 ? 1 + RANDOM % 2 : 1))
     emulated_nodes $nodes $((ranks / nodes)) >nodes.yaml
     takes $arch $numerics $batch
     rm -f one.csv
     run 0 train in_memory "${common[@]}" --losses one.csv
     agrees $system --cluster nodes.yaml --set tp=$tp --set "pipelines=${pipelines#,}" --set "l=${l#,}" --set "place=$place" \
-        --set "recompute=$((RANDOM % 2))"
-    shapes="$shapes $arch/$numerics:${pipelines#,}/tp$tp/$nodes"
+        --set "recompute=$((RANDOM % 3))" --set zero=$zero
+    shapes="$shapes $arch/$numerics:${pipelines#,}/tp$tp/$nodes,zero=$zero"
 done
 echo "$samples samples:$shapes"
 finish
