@@ -10,7 +10,7 @@ void ht_draft_turn_to(struct ht_draft *g, int32_t mb)
 {
     int32_t k = mb < 0 ? 0 : mb % g->sharers;
     if (g->sharers == 1) return;
-    g->rank = g->layout->replicas[g->replica].first_rank + k;
+    g->rank = ht_layout_rank(g->layout, g->replica, k, 0);
     g->lanes = &g->state->all_lanes[k];
 }
 
@@ -109,10 +109,9 @@ static void add_activations(struct ht_draft *g, int32_t u, int32_t j)
         g->logits[j] = add(g, HT_LOGITS, u, j, ht_logits_bytes(&sc->model, g->micro_batch, sc->seq), rank);
 }
 
-bool ht_draft_begins_anew(const struct ht_draft *g, int32_t unit)
+bool ht_draft_head_has_summed(const struct ht_draft *g, int32_t unit)
 {
-    return unit == 0 && g->scenario->model.tied &&
-           (g->table > 0 || (g->state->keeps == HT_GATHER_VISIT && g->state->reduce_once));
+    return unit == 0 && g->scenario->model.tied && g->state->keeps == HT_GATHER_VISIT && g->state->reduce_once;
 }
 
 void ht_draft_cut(struct ht_draft *g, int32_t unit, int32_t mb, const unsigned *sub_ops, int32_t n)
@@ -138,12 +137,14 @@ void ht_draft_cut(struct ht_draft *g, int32_t unit, int32_t mb, const unsigned *
 static void add_whole(struct ht_draft *g, int32_t u)
 {
     const struct ht_numerics *n = &g->scenario->numerics;
-    int64_t params = ht_unit_params(&g->scenario->model, u);
-    if (g->own_mb) g->state->full_param[u] = ht_draft_row(g, HT_COMM, u, -1, params * ht_dtype_bytes(n->param));
-    if (g->own_mb && g->state->reduce_once)
-        g->state->full_sum[u] = ht_draft_row(g, HT_GRAD, u, -1, params * ht_dtype_bytes(n->accumulate));
-    for (int32_t j = g->state->reduce_once && !ht_draft_begins_anew(g, u); j < g->own_mb; j++)
-        g->state->full_grad[ht_draft_at(g, u, j)] = ht_draft_row(g, HT_GRAD, u, j, params * ht_dtype_bytes(n->grad));
+    struct ht_draft_state *x = g->state;
+    int64_t params = ht_unit_params(&g->scenario->model, ht_draft_unit(g, u));
+    int32_t rank = holder(g, u);
+    if (g->own_mb) x->full_param[u] = add(g, HT_COMM, u, -1, params * ht_dtype_bytes(n->param), rank);
+    if (g->own_mb && x->reduce_once)
+        x->full_sum[u] = add(g, HT_GRAD, u, -1, params * ht_dtype_bytes(ht_stepped_gradient(n, g->rounds)), rank);
+    for (int32_t j = x->reduce_once && !ht_draft_head_has_summed(g, u); j < g->own_mb; j++)
+        x->full_grad[ht_draft_at(g, u, j)] = add(g, HT_GRAD, u, j, params * ht_dtype_bytes(n->grad), rank);
 }
 
 void ht_draft_add_rows(struct ht_draft *g)
@@ -157,7 +158,7 @@ void ht_draft_add_rows(struct ht_draft *g)
         ht_draft_turn_to(g, -1);
     }
     if (g->table) add_parameters(g, g->table);
-    for (int32_t u = 0; u < g->n_units && g->sharded; u++) add_whole(g, u);
+    for (int32_t u = 0; u < g->n_units + (g->table > 0) && g->sharded; u++) add_whole(g, u);
 }
 
 void ht_draft_place(struct ht_draft *g, int32_t tensor, enum ht_tier tier)
@@ -250,7 +251,7 @@ void ht_draft_init(struct ht_draft *g, const struct ht_scenario *scenario, const
                            .sharers = 1,
                            .rounds = layout->rounds,
                            .micro_batch = x->micro_batch,
-                           .rank = x->first_rank,
+                           .rank = ht_layout_rank(layout, replica, 0, part),
                            .sharded = layout->n_ranks > 1 && layout->sharding == HT_SHARD_ALL,
                            .state = HT_NEW(struct ht_draft_state)};
     *g->state = (struct ht_draft_state){.of_part = of_part,

@@ -35,7 +35,8 @@ static int32_t pass(struct ht_draft *g, enum ht_op_kind kind, char letter, int32
         ht_op_name(g->schedule, "%c%d", letter, unit);
     ht_charge_work(g->schedule, g->links, 0);
     struct ht_part_sums sums = ht_work_part_sums(&w);
-    ht_charge_parts(g->schedule, g->links, g->rank - g->part, w.tp, sums.n * sums.bytes);
+    if (w.tp > 1)
+        ht_charge_parts(g->schedule, g->links, ht_layout_stage_ranks(g->layout, g->rank), w.tp, sums.n * sums.bytes);
     ht_draft_chain(g);
     g->state->computed = op;
     return op;
@@ -102,7 +103,7 @@ static bool head_uses_table(const struct ht_draft *g, int32_t unit)
 /* Appends, before a pass, the all-gathers of the whole parameters that it reads and that are not there. */
 static void gather_params(struct ht_draft *g, int32_t unit, int32_t mb)
 {
-    if (!g->sharded) return;
+    if (!g->sharded || g->holder) return; /* a pipeline gathers by itself */
     if (!g->state->gathered[unit]) ht_zero_begin_slot(g);
     ht_zero_all_gather(g, unit, mb);
     if (head_uses_table(g, unit)) ht_zero_all_gather(g, 0, mb);
@@ -178,7 +179,7 @@ static int32_t fresh_gradient(const struct ht_draft *g, int32_t unit, int32_t mb
 static void head_gradients(struct ht_draft *g, int32_t unit, int32_t mb)
 {
     if (head_uses_table(g, unit)) {
-        read_param(g, g->table, mb, ENDS_STAY);
+        read_param(g, g->table, mb, g->table ? ENDS_USE : ENDS_STAY);
         on_device(g, fresh_gradient(g, g->table, mb, true), HT_PRODUCE);
     }
     on_device(g, g->logits[mb], HT_NEED | HT_RELEASE);
@@ -192,8 +193,8 @@ int32_t ht_draft_backward_half(struct ht_draft *g, int32_t unit, int32_t mb, uns
     int32_t op = pass(g, HT_OP_BACKWARD, 'B', unit, 1, mb, half), at = ht_draft_at(g, unit, mb);
     assert(!g->sharded || half == HT_ALL_SUB_OPS);
     /* The embedding's backward needs no parameters. In a draft of one rank they are gathered and fetched all the same,
-       as whole modules are before their backward; a pipeline brings only what is read. */
-    if (unit > 0 || !g->holder) read_param(g, unit, mb, ends ? ENDS_USE : BETWEEN);
+       as whole modules are before their backward; a pipeline brings only what is read, unless it has gathered all. */
+    if (unit > 0 || !g->holder || g->sharded) read_param(g, unit, mb, ends ? ENDS_USE : BETWEEN);
     if (unit == g->n_units - 1)
         head_gradients(g, unit, mb);
     else if (begins)
@@ -202,9 +203,9 @@ int32_t ht_draft_backward_half(struct ht_draft *g, int32_t unit, int32_t mb, uns
     on_activations(g, unit, mb, reads & ~later, HT_NEED | HT_RELEASE);
     on_activations(g, unit, mb, reads & later, HT_NEED);
     on_device(g, g->dx[at], begins ? HT_PRODUCE : HT_UPDATE);
-    /* The head has already written its part of a tied table's gradient. */
-    bool anew = ht_draft_begins_anew(g, unit), begun = !begins || (unit == 0 && g->scenario->model.tied && !anew);
-    on_device(g, fresh_gradient(g, unit, mb, !anew), begun ? HT_UPDATE : HT_PRODUCE);
+    /* The head has already written its part of a tied table's gradient, unless it has a table of its own. */
+    bool summed = ht_draft_head_has_summed(g, unit), by_head = unit == 0 && g->scenario->model.tied && !g->table;
+    on_device(g, fresh_gradient(g, unit, mb, !summed), !begins || (by_head && !summed) ? HT_UPDATE : HT_PRODUCE);
     scratch(g, unit, mb, half, true);
     return op;
 }
@@ -233,13 +234,17 @@ static int32_t accumulate(struct ht_draft *g, int32_t lane, int32_t unit, int32_
     return op;
 }
 
-/* Adds G(u,j) to the rank's own sum of whole gradients; begins: the first micro-batch's is the sum. */
-static void add_to_sum(struct ht_draft *g, int32_t unit, int32_t mb, bool begins)
+int32_t ht_draft_add_to_sum(struct ht_draft *g, int32_t unit, int32_t mb)
 {
     struct ht_draft_state *x = g->state;
-    if (mb >= g->own_mb || (mb == 0 && begins)) return;
-    x->computed = accumulate(g, g->lanes->compute, unit, mb, x->full_sum[unit], x->full_grad[ht_draft_at(g, unit, mb)],
-                             ht_unit_params(&g->scenario->model, unit));
+    return accumulate(g, g->lanes->compute, unit, mb, x->full_sum[unit], x->full_grad[ht_draft_at(g, unit, mb)],
+                      ht_unit_params(&g->scenario->model, ht_draft_unit(g, unit)));
+}
+
+/* Adds G(u,j) to the rank's own sum; begins: the first micro-batch's is the sum. */
+static void add_to_sum(struct ht_draft *g, int32_t unit, int32_t mb, bool begins)
+{
+    if (mb < g->own_mb && (mb > 0 || !begins)) g->state->computed = ht_draft_add_to_sum(g, unit, mb);
 }
 
 int32_t ht_draft_backward(struct ht_draft *g, int32_t unit, int32_t mb)
@@ -247,9 +252,9 @@ int32_t ht_draft_backward(struct ht_draft *g, int32_t unit, int32_t mb)
     gather_params(g, unit, mb);
     int32_t op =
         mb < g->own_mb ? ht_draft_backward_half(g, unit, mb, HT_ALL_SUB_OPS) : skip_pass(g, unit, mb, ENDS_USE);
-    if (!g->sharded) return op;
-    if (head_uses_table(g, unit) && ht_draft_begins_anew(g, 0)) add_to_sum(g, 0, mb, true);
-    if (g->state->reduce_once) add_to_sum(g, unit, mb, !ht_draft_begins_anew(g, unit));
+    if (!g->sharded || g->holder) return op;
+    if (head_uses_table(g, unit) && ht_draft_head_has_summed(g, 0)) add_to_sum(g, 0, mb, true);
+    if (g->state->reduce_once) add_to_sum(g, unit, mb, !ht_draft_head_has_summed(g, unit));
     ht_zero_reduce_scatter(g, unit, mb);
     return op;
 }

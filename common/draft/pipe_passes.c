@@ -1,61 +1,5 @@
-/* Appends the ops of a pass to the rank's compute lane, and a stage's step, with the effects of each. */
+/* Appends the ops of a pass to the rank's compute lane, with the effects of each. */
 #include "common/draft/pipe_internal.h"
-
-/* ---- parameters that a pass reads ------------------------------------------------------------------------------ */
-
-int32_t ht_pipe_first_block(const struct ht_pipe *g, int32_t q)
-{
-    return g->first[q] > 0 ? g->first[q] : 1;
-}
-
-bool ht_pipe_has_head(const struct ht_pipe *g, int32_t q)
-{
-    return q == g->n_backward - 1;
-}
-
-int32_t ht_pipe_end_block(const struct ht_pipe *g, int32_t q)
-{
-    return ht_pipe_has_head(g, q) ? ht_pipe_head(g) : g->first[q + 1];
-}
-
-static bool forward_has_head(const struct ht_pipe *g, int32_t i)
-{
-    return g->style->forward_head && i == g->n_forward - 1;
-}
-
-bool ht_pipe_forward_reads(const struct ht_pipe *g, int32_t i, int32_t unit)
-{
-    bool for_head = unit == ht_pipe_head(g) || (unit == 0 && g->d.scenario->model.tied);
-    if (for_head && forward_has_head(g, i)) return true;
-    return unit < ht_pipe_head(g) && unit >= g->first[i * g->shape.d] && unit < g->first[(i + 1) * g->shape.d];
-}
-
-bool ht_pipe_backward_reads(const struct ht_pipe *g, int32_t q, int32_t unit)
-{
-    if (ht_pipe_has_head(g, q) && (unit == ht_pipe_head(g) || (unit == 0 && g->d.scenario->model.tied))) return true;
-    return unit >= ht_pipe_first_block(g, q) && unit < ht_pipe_end_block(g, q);
-}
-
-bool ht_pipe_visit_reads(const struct ht_pipe *g, const struct ht_pipe_visit *v, int32_t unit)
-{
-    return (v->forward >= 0 && ht_pipe_forward_reads(g, v->forward, unit)) ||
-           (v->backward >= 0 && ht_pipe_backward_reads(g, v->backward, unit));
-}
-
-bool ht_pipe_drops(const struct ht_pipe *g, int32_t rank, int64_t n, int32_t unit)
-{
-    int32_t k = g->visit_of[rank * g->n_passes + n];
-    const struct ht_pipe_visit *v = &g->visits[rank * g->n_passes + k];
-    if (!ht_pipe_offloads(g)) return false;
-    int64_t last = -1; /* last pass of the visit that reads the unit */
-    if (v->forward >= 0 && ht_pipe_forward_reads(g, v->forward, unit)) last = v->last_forward;
-    if (v->backward >= 0 && ht_pipe_backward_reads(g, v->backward, unit) && v->last_backward > last)
-        last = v->last_backward;
-    if (n != last) return false;
-    return k + 1 == g->n_visits[rank] || !ht_pipe_visit_reads(g, v + 1, unit);
-}
-
-/* ---- ops ------------------------------------------------------------------------------------------------------- */
 
 /* Names the last op after its pass, and makes it wait for the message that blocks its rank. */
 static void in_pass(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pass *x)
@@ -73,10 +17,23 @@ static void drop(struct ht_pipe *g, int32_t tensor)
     ht_op_effect(g->d.schedule, tensor, HT_DEVICE, HT_RELEASE);
 }
 
-/* Frees a unit's parameters when the last op ends, if no later op of the rank's nth pass or visit reads them. */
+/* Returns true if no later pass of the rank's visit after its nth, and not the next visit, reads a unit's parameters. */
+static bool is_last_read(const struct ht_pipe *g, int32_t rank, int64_t n, int32_t unit)
+{
+    int32_t k = g->visit_of[rank * g->n_passes + n];
+    const struct ht_pipe_visit *v = &g->visits[rank * g->n_passes + k];
+    int64_t last = -1; /* last pass of the visit that reads the unit */
+    if (v->forward >= 0 && ht_pipe_forward_reads(g, v->forward, unit)) last = v->last_forward;
+    if (v->backward >= 0 && ht_pipe_backward_reads(g, v->backward, unit) && v->last_backward > last)
+        last = v->last_backward;
+    return n == last && (k + 1 == g->n_visits[rank] || !ht_pipe_visit_reads(g, v + 1, unit));
+}
+
+/* Frees a unit's parameters, if they are offloaded, when the last op, of the rank's nth pass, is the last that reads
+   them. */
 static void drop_param(struct ht_pipe *g, int32_t rank, int64_t n, int32_t unit)
 {
-    if (ht_pipe_drops(g, rank, n, unit)) drop(g, g->d.param[unit]);
+    if (ht_pipe_offloads(g) && is_last_read(g, rank, n, unit)) drop(g, g->d.param[unit]);
 }
 
 static void drop_head(struct ht_pipe *g, int32_t rank, int64_t n)
@@ -85,12 +42,18 @@ static void drop_head(struct ht_pipe *g, int32_t rank, int64_t n)
     if (g->d.scenario->model.tied) drop_param(g, rank, n, 0);
 }
 
+/* Returns the first block of a block's segment. */
+static int32_t segment_of(const struct ht_pipe *g, int32_t unit)
+{
+    int32_t begin = ht_pipe_first_block(g, g->stage_of[unit]);
+    return g->style->segment ? unit - (unit - begin) % g->style->segment : begin;
+}
+
 /* Returns true if a unit's input stays on the rank after its forward: as a checkpoint that is sent or recomputed from,
-   or because nothing is recomputed. */
+   or because its backward reads it as it is. */
 static bool stays(const struct ht_pipe *g, int32_t unit)
 {
-    if (!g->style->recompute) return true;
-    return unit == 0 || unit == ht_pipe_first_block(g, g->stage_of[unit]);
+    return unit == 0 || ht_pipe_dropped(g, unit) != HT_ALL_SUB_OPS || unit == segment_of(g, unit);
 }
 
 /* Appends the head's forward for the loss, and frees its results. */
@@ -108,9 +71,9 @@ void ht_pipe_forward_pass(struct ht_pipe *g, int32_t rank, int64_t n)
 {
     const struct ht_pipe_pass *x = &g->passes[rank * g->n_passes + n];
     int32_t j = x->micro_batch, d = g->shape.d, head = ht_pipe_head(g);
-    bool has_head = forward_has_head(g, x->stage);
+    bool has_head = ht_pipe_forward_has_head(g, x->stage);
     for (int32_t u = g->first[x->stage * d]; u < g->first[(x->stage + 1) * d] && u < head; u++) {
-        ht_draft_forward(&g->d, u, j, g->style->recompute ? 0 : HT_ALL_SUB_OPS);
+        ht_draft_forward(&g->d, u, j, HT_ALL_SUB_OPS & ~ht_pipe_dropped(g, u));
         in_pass(g, rank, x);
         if (!(u == 0 && has_head && g->d.scenario->model.tied)) drop_param(g, rank, n, u);
         if (!stays(g, u)) drop(g, g->d.x[ht_pipe_at(g, u, j)]);
@@ -128,17 +91,43 @@ static void backward(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pass 
 /* Adds the fresh gradient of a micro-batch after the first to the sum at once, so that only one unit's is in memory. */
 static void accumulate(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pass *x, int32_t u)
 {
-    if (x->micro_batch == 0) return;
-    ht_draft_accumulate(&g->d, g->d.lanes->compute, u, x->micro_batch);
+    if (x->micro_batch == 0 || u < 0) return;
+    if (g->d.state->reduce_once)
+        ht_draft_add_to_sum(&g->d, u, x->micro_batch);
+    else
+        ht_draft_accumulate(&g->d, g->d.lanes->compute, u, x->micro_batch);
     in_pass(g, rank, x);
 }
 
-static void recompute(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pass *x)
+/* Collects what a backward pass has added to a unit's gradient. A shard of it is being scattered while the next unit's
+   backward runs, and is accumulated after that; u -1: the pass ends. The head's table is scattered with the embedding. */
+static void collect(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pass *x, int32_t u)
 {
-    int32_t j = x->micro_batch, begin = ht_pipe_first_block(g, x->stage), end = ht_pipe_end_block(g, x->stage);
-    ht_draft_recompute(&g->d, begin, end - begin, j, HT_ALL_SUB_OPS);
+    if (!ht_pipe_scatters(g)) {
+        accumulate(g, rank, x, u);
+        return;
+    }
+    if (u >= 0) ht_pipe_reduce_scatter(g, u, x->micro_batch);
+    ht_pipe_turn(g, rank);
+    accumulate(g, rank, x, ht_draft_wait_reduced(&g->d, u));
+}
+
+/* Accumulates the head's shard of a tied table, once the embedding's pass has ended. */
+static void collect_table(struct ht_pipe *g, const struct ht_pipe_pass *x)
+{
+    int32_t rank = ht_pipe_backward_rank(&g->shape, g->n_backward - 1);
+    ht_pipe_turn(g, rank);
+    accumulate(g, rank, x, g->d.table);
+}
+
+/* Recomputes blocks [begin, end) of a backward stage. Those that its pass reads first may have to wait for its input. */
+static void recompute(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pass *x, int32_t begin, int32_t end)
+{
+    int32_t j = x->micro_batch;
+    bool last = end == ht_pipe_end_block(g, x->stage);
+    ht_draft_recompute(&g->d, begin, end - begin, j, ht_pipe_dropped(g, begin));
     in_pass(g, rank, x);
-    if (!g->style->early_recompute) ht_op_after(g->d.schedule, g->arrival[x->stage * g->d.n_mb + j]);
+    if (last && !g->style->early_recompute) ht_op_after(g->d.schedule, g->arrival[x->stage * g->d.n_mb + j]);
     if (ht_pipe_has_head(g, x->stage) && g->style->recompute_output)
         ht_op_effect(g->d.schedule, g->d.x[ht_pipe_at(g, end, j)], HT_DEVICE, HT_PRODUCE);
 }
@@ -154,34 +143,28 @@ static void head(struct ht_pipe *g, int32_t rank, int64_t n, const struct ht_pip
     in_pass(g, rank, x);
     backward(g, rank, x, u);
     drop_head(g, rank, n);
-    accumulate(g, rank, x, u);
-    if (g->d.table) accumulate(g, rank, x, g->d.table);
+    collect(g, rank, x, u);
+    if (g->d.table && !ht_pipe_scatters(g)) accumulate(g, rank, x, g->d.table);
 }
 
 void ht_pipe_backward_pass(struct ht_pipe *g, int32_t rank, int64_t n)
 {
     const struct ht_pipe_pass *x = &g->passes[rank * g->n_passes + n];
-    int32_t q = x->stage, begin = ht_pipe_first_block(g, q);
-    if (g->style->recompute) recompute(g, rank, x);
+    int32_t q = x->stage, begin = ht_pipe_first_block(g, q), end = ht_pipe_end_recomputed(g, q);
+    bool at_once = g->style->recompute && !g->style->segment;
+    if (at_once) recompute(g, rank, x, begin, end);
     if (ht_pipe_has_head(g, q)) head(g, rank, n, x);
     for (int32_t u = ht_pipe_end_block(g, q) - 1; u >= begin; u--) {
+        if (u < end && !at_once && (u + 1 == end || segment_of(g, u + 1) == u + 1))
+            recompute(g, rank, x, segment_of(g, u), u + 1);
         backward(g, rank, x, u);
         drop_param(g, rank, n, u);
-        accumulate(g, rank, x, u);
+        collect(g, rank, x, u);
     }
-    if (q > 0) return;
-    backward(g, rank, x, 0);
-    accumulate(g, rank, x, 0);
-}
-
-void ht_pipe_step(struct ht_pipe *g, int32_t q)
-{
-    bool offloads = ht_pipe_offloads(g);
-    int32_t rank = ht_pipe_backward_rank(&g->shape, q), begin = g->first[q];
-    ht_pipe_turn(g, rank);
-    ht_draft_step(&g->d, offloads ? g->stage_lane[q] : g->d.lanes->compute, begin, g->first[q + 1] - begin, !offloads);
-    ht_op_name(g->d.schedule, "%c%d", offloads ? 'O' : 'U', q);
-    if (!g->d.table || !ht_pipe_has_head(g, q)) return;
-    ht_draft_step(&g->d, g->d.lanes->compute, g->d.table, 1, true);
-    ht_op_name(g->d.schedule, "U%d.wte", q);
+    if (q == 0) {
+        backward(g, rank, x, 0);
+        collect(g, rank, x, 0);
+    }
+    collect(g, rank, x, -1);
+    if (q == 0 && g->d.table && ht_pipe_scatters(g)) collect_table(g, x);
 }
