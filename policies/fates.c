@@ -130,25 +130,22 @@ int32_t ht_fates_in(const struct ht_fates *f, int32_t unit, int32_t mb)
     return op;
 }
 
-/* Makes the last op wait until the turn before this one, of the backward pass, has ended. */
-static void not_before(const struct ht_fates *f, int32_t turn, const int32_t *computed)
+/* Appends by `append` what may come with turn `now`, `early` turns before AI, from turn *next on. */
+static void come(const struct ht_fates *f, int32_t mb, int32_t now, int32_t early, const int32_t *computed,
+                 int32_t *next, int32_t (*append)(const struct ht_fates *f, int32_t unit, int32_t mb))
 {
-    if (turn >= f->g->n_units) ht_op_after(f->g->schedule, computed[turn - 1]);
+    int32_t n_units = f->g->n_units, end = ht_turns(n_units) - 1; /* the embedding swaps nothing */
+    for (; *next < end; ++*next) {
+        int32_t u = ht_turn(n_units, *next).unit, first = *next - (int32_t)f->ahead->values[u - 1] - early;
+        if (first > now) return;
+        if (append(f, u, mb) >= 0 && first >= n_units) ht_op_after(f->g->schedule, computed[first - 1]);
+    }
 }
 
 void ht_fates_fetch(struct ht_fates *f, int32_t mb, int32_t now, const int32_t *computed)
 {
-    int32_t head = f->g->n_units - 1, end = ht_turns(f->g->n_units) - 1; /* the embedding swaps nothing */
     assert(f->ahead);
-    if (now == head) f->next_read = f->next_in = head + 1;
-    for (int32_t *t = &f->next_read; *t < end; ++*t) {
-        int32_t u = ht_turn(f->g->n_units, *t).unit, first = *t - (int32_t)f->ahead->values[u - 1] - 1;
-        if (first > now) break;
-        if (ht_fates_read(f, u, mb) >= 0) not_before(f, first, computed);
-    }
-    for (int32_t *t = &f->next_in; *t < end; ++*t) {
-        int32_t u = ht_turn(f->g->n_units, *t).unit, first = *t - (int32_t)f->ahead->values[u - 1];
-        if (first > now) break;
-        if (ht_fates_in(f, u, mb) >= 0) not_before(f, first, computed);
-    }
+    if (now < f->g->n_units) f->next_read = f->next_in = f->g->n_units;
+    come(f, mb, now, 1, computed, &f->next_read, ht_fates_read);
+    come(f, mb, now, 0, computed, &f->next_in, ht_fates_in);
 }
