@@ -130,17 +130,11 @@ static bool is_block(const struct build *b, int32_t u)
     return ht_draft_kind(b->g, u) == HT_UNIT_BLOCK;
 }
 
-/* Names a unit's op by letters. */
-static void name(const struct build *b, const char *letters, int32_t u)
-{
-    ht_op_name(b->g->schedule, "%s%d", letters, u);
-}
-
 /* Names the read of parameters, which follows the last way to the device. */
 static void on_read(void *build, int32_t turn, int32_t u)
 {
     struct build *b = build;
-    name(b, "RP", u);
+    ht_draft_name(b->g, "RP", u, -1);
     ht_op_after(b->g->schedule, b->params.last);
     if (b->mb == 0 && turn == 0) ht_op_after_prev(b->g->schedule, b->barrier);
 }
@@ -186,12 +180,12 @@ static void offload_gradient(struct build *b)
     b->fresh = -1;
     if (b->mb && b->grads_on_disk) {
         ht_draft_copy(g, g->grad[u], HT_DISK, HT_HOST, HT_PRODUCE, false);
-        name(b, "RG", u);
+        ht_draft_name(b->g, "RG", u, -1);
     }
     ht_draft_gradient_to_host(g, u, b->mb, HT_PRODUCE);
     if (!b->grads_on_disk) return;
     ht_draft_copy(g, g->grad[u], HT_HOST, HT_DISK, b->mb ? HT_UPDATE : HT_PRODUCE, true);
-    name(b, "WG", u);
+    ht_draft_name(b->g, "WG", u, -1);
 }
 
 static void backward(struct build *b, int32_t u)
@@ -243,11 +237,11 @@ static int32_t read_group(struct build *b, struct group of, int32_t after)
     struct ht_draft *g = b->g;
     for (int32_t u = of.first; u < of.end; u++) {
         ht_draft_copy_states(g, u, 1, false, HT_DISK, HT_HOST, HT_PRODUCE, false);
-        name(b, "RS", u);
+        ht_draft_name(b->g, "RS", u, -1);
         ht_op_after(g->schedule, after);
         if (!b->grads_on_disk) continue;
         ht_draft_copy(g, g->grad[u], HT_DISK, HT_HOST, HT_PRODUCE, true);
-        name(b, "RG", u);
+        ht_draft_name(b->g, "RG", u, -1);
     }
     return g->schedule->n_ops - 1;
 }
@@ -271,7 +265,7 @@ static int32_t write_group(struct build *b, struct group of, int32_t after)
     struct ht_draft *g = b->g;
     for (int32_t u = of.first; u < of.end; u++) {
         ht_draft_copy_states(g, u, 1, b->params_on_disk, HT_HOST, HT_DISK, HT_UPDATE, true);
-        name(b, "WS", u);
+        ht_draft_name(b->g, "WS", u, -1);
         ht_op_after(g->schedule, after);
     }
     return g->schedule->n_ops - 1;

@@ -83,20 +83,12 @@ static int32_t swapped_rows(const struct ht_fates *f, int32_t unit, int32_t mb, 
     return n + ht_fates_rows(f, unit, mb, HT_FATE_SSD, rows + n);
 }
 
-void ht_fates_name(const struct ht_draft *g, const char *letters, int32_t unit, int32_t mb)
-{
-    if (g->n_mb > 1)
-        ht_op_name(g->schedule, "%s%d.%d", letters, unit, mb);
-    else
-        ht_op_name(g->schedule, "%s%d", letters, unit);
-}
-
 void ht_fates_out(const struct ht_fates *f, int32_t unit, int32_t mb)
 {
     int32_t rows[2 * HT_MAX_FATE_ROWS], n = swapped_rows(f, unit, mb, rows);
     if (n == 0) return;
     ht_draft_copy_rows(f->g, rows, n, HT_DEVICE, HT_HOST, HT_PRODUCE, true);
-    ht_fates_name(f->g, "AO", unit, mb);
+    ht_draft_name(f->g, "AO", unit, mb);
     ht_fates_write(f, unit, mb);
 }
 
@@ -107,7 +99,7 @@ static int32_t copy_on_ssd(const struct ht_fates *f, int32_t unit, int32_t mb, b
     enum ht_tier from = write ? HT_HOST : HT_DISK, to = write ? HT_DISK : HT_HOST;
     if (n == 0) return -1;
     int32_t op = ht_draft_copy_rows(f->g, rows, n, from, to, HT_PRODUCE, true);
-    ht_fates_name(f->g, write ? "AW" : "AR", unit, mb);
+    ht_draft_name(f->g, write ? "AW" : "AR", unit, mb);
     return op;
 }
 
@@ -126,7 +118,7 @@ int32_t ht_fates_in(const struct ht_fates *f, int32_t unit, int32_t mb)
     int32_t rows[2 * HT_MAX_FATE_ROWS], n = swapped_rows(f, unit, mb, rows);
     if (n == 0) return -1;
     int32_t op = ht_draft_copy_rows(f->g, rows, n, HT_HOST, HT_DEVICE, HT_PRODUCE, true);
-    ht_fates_name(f->g, "AI", unit, mb);
+    ht_draft_name(f->g, "AI", unit, mb);
     return op;
 }
 
