@@ -219,18 +219,19 @@ static enum ht_tier tier_of(const struct ht_draft *g, int32_t lane)
     return lane == g->lanes->compute ? HT_DEVICE : HT_HOST;
 }
 
-/* Appends sum += fresh, of `params` elements each, on a lane. */
-static int32_t accumulate(struct ht_draft *g, int32_t lane, int32_t unit, int32_t mb, int32_t sum, int32_t fresh,
-                          int64_t params)
+/* Appends G(u) += G(u,mb) on a lane; with reduce_once both are whole. */
+static int32_t accumulate(struct ht_draft *g, int32_t lane, int32_t unit, int32_t mb)
 {
-    int32_t of = ht_draft_unit(g, unit);
+    const struct ht_draft_state *x = g->state;
+    int32_t at = ht_draft_at(g, unit, mb), of = ht_draft_unit(g, unit);
+    int64_t params = x->reduce_once ? ht_unit_params(&g->scenario->model, of) : ht_draft_shard(g, unit)->padded;
     enum ht_tier tier = tier_of(g, lane);
     struct ht_work w = ht_accumulate_work(g->scenario, g->schedule->lanes[lane].kind, of, params);
     w.dtype = ht_stepped_gradient(&g->scenario->numerics, g->rounds);
     int32_t op = ht_add_op(g->schedule, HT_OP_ACCUMULATE, lane, ht_draft_label(g, unit, mb), add_work(g, w));
     ht_draft_name(g, "A", of, mb);
-    ht_op_effect(g->schedule, sum, tier, HT_UPDATE);
-    ht_op_effect(g->schedule, fresh, tier, HT_NEED | HT_RELEASE);
+    ht_op_effect(g->schedule, x->reduce_once ? x->full_sum[unit] : g->grad[unit], tier, HT_UPDATE);
+    ht_op_effect(g->schedule, x->reduce_once ? x->full_grad[at] : g->grad_mb[at], tier, HT_NEED | HT_RELEASE);
     /* It reads both gradients and writes one. */
     int64_t element = 2 * ht_dtype_bytes(w.dtype) + ht_dtype_bytes(g->scenario->numerics.grad);
     ht_charge_work(g->schedule, g->links, params * element);
@@ -241,10 +242,8 @@ static int32_t accumulate(struct ht_draft *g, int32_t lane, int32_t unit, int32_
 /* Adds G(u,j) to the rank's own sum of whole gradients; begins: the first micro-batch's is the sum. */
 static void add_to_sum(struct ht_draft *g, int32_t unit, int32_t mb, bool begins)
 {
-    struct ht_draft_state *x = g->state;
     if (mb >= g->own_mb || (mb == 0 && begins)) return;
-    x->computed = accumulate(g, g->lanes->compute, unit, mb, x->full_sum[unit], x->full_grad[ht_draft_at(g, unit, mb)],
-                             ht_unit_params(&g->scenario->model, unit));
+    g->state->computed = accumulate(g, g->lanes->compute, unit, mb);
 }
 
 int32_t ht_draft_backward(struct ht_draft *g, int32_t unit, int32_t mb)
@@ -275,8 +274,7 @@ int32_t ht_draft_wait_reduced(struct ht_draft *g, int32_t unit)
 int32_t ht_draft_accumulate(struct ht_draft *g, int32_t lane, int32_t unit, int32_t mb)
 {
     if (g->state->reduce_once || (!g->sharded && mb >= g->own_mb)) return -1;
-    return accumulate(g, lane, unit, mb, g->grad[unit], g->grad_mb[ht_draft_at(g, unit, mb)],
-                      ht_draft_shard(g, unit)->padded);
+    return accumulate(g, lane, unit, mb);
 }
 
 int32_t ht_draft_step(struct ht_draft *g, int32_t lane, int32_t unit, int32_t n, bool release_grad)
