@@ -125,10 +125,7 @@ static int32_t fetch(struct build *b, int32_t u, int32_t mb, bool backward)
     struct ht_draft *g = b->g;
     bool last_fetch = dropped(b, u) ? backward && last(b, mb) : !offloaded(b, u) || last(b, mb);
     int32_t op = ht_draft_copy(g, g->param[u], HT_HOST, HT_DEVICE, HT_PRODUCE, g->realloc_on_step[u] && last_fetch);
-    if (g->n_mb > 1)
-        ht_op_name(g->schedule, "P%c%d.%d", backward ? 'B' : 'F', u, mb);
-    else
-        ht_op_name(g->schedule, "P%c%d", backward ? 'B' : 'F', u);
+    ht_draft_name(g, backward ? "PB" : "PF", u, mb);
     return op;
 }
 

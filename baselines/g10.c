@@ -74,8 +74,6 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
                                   .main_memory = true,
                                   .ssds = true,
                                   .complete = complete};
-    enum ht_status fits = ht_system_check(self, scenario, err);
-    if (fits != HT_OK) return fits;
     bool after = ht_setting(settings, "after", 1);
     if (ht_setting(settings, "g_ssd", 0) && !after) return ht_fail(err, HT_BAD_INPUT, "g_ssd=1 is for after=1");
     if (!after && scenario->batch > scenario->micro_batch)
@@ -104,7 +102,7 @@ struct build {
 static void on_read(void *build, int32_t turn, int32_t unit)
 {
     struct build *b = build;
-    ht_fates_name(b->g, "DP", unit, b->mb);
+    ht_draft_name(b->g, "DP", unit, b->mb);
     ht_hops_not_before(&b->params, ht_hops_first(&b->params, turn) - 1, 0);
 }
 
@@ -113,7 +111,7 @@ static void write(struct build *b)
 {
     if (b->pending < 0) return;
     ht_draft_copy_states(b->g, b->pending, 1, true, HT_HOST, HT_DISK, HT_UPDATE, true);
-    ht_fates_name(b->g, "SW", b->pending, b->mb);
+    ht_draft_name(b->g, "SW", b->pending, b->mb);
     b->pending = -1;
 }
 
@@ -123,20 +121,20 @@ static void update(struct build *b, int32_t u, int32_t after)
     struct ht_draft *g = b->g;
     int32_t rows[5], n = ht_draft_state_rows(g, u, false, rows);
     ht_draft_copy_states(g, u, 1, false, HT_DISK, HT_HOST, HT_PRODUCE, false);
-    ht_fates_name(g, "SR", u, b->mb);
+    ht_draft_name(g, "SR", u, b->mb);
     ht_op_after(g->schedule, after);
     if (b->g_ssd) {
         ht_draft_copy(g, g->grad[u], HT_DISK, HT_HOST, HT_PRODUCE, true);
-        ht_fates_name(g, "GR", u, b->mb);
+        ht_draft_name(g, "GR", u, b->mb);
         ht_op_after(g->schedule, after);
     }
     write(b);
     if (b->after) rows[n++] = g->grad[u];
     ht_draft_copy_rows(g, rows, n, HT_HOST, HT_DEVICE, HT_PRODUCE, true);
-    ht_fates_name(g, "SI", u, b->mb);
+    ht_draft_name(g, "SI", u, b->mb);
     ht_draft_step(g, g->lanes->compute, u, 1, true);
     ht_draft_copy_states(g, u, 1, true, HT_DEVICE, HT_HOST, HT_PRODUCE, true);
-    ht_fates_name(g, "SO", u, b->mb);
+    ht_draft_name(g, "SO", u, b->mb);
     b->pending = u;
 }
 
@@ -147,7 +145,7 @@ static void put_away(struct build *b, int32_t u)
     ht_draft_gradient_to_host(g, u, b->mb, HT_PRODUCE);
     if (!b->g_ssd || b->mb + 1 < g->own_mb) return;
     ht_draft_copy(g, g->grad[u], HT_HOST, HT_DISK, HT_PRODUCE, true);
-    ht_fates_name(g, "GW", u, b->mb);
+    ht_draft_name(g, "GW", u, b->mb);
 }
 
 static void backward(struct build *b, int32_t turn, int32_t u)

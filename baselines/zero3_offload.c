@@ -43,23 +43,20 @@ struct build {
     int32_t c, mb;
 };
 
-/* Appends the passes of a turn and returns its last one. */
-static int32_t passes(struct build *b, int32_t turn)
+static void passes(struct build *b, int32_t turn)
 {
     struct ht_turn x = ht_turn(b->g->n_units, turn);
-    int32_t op = -1;
-    if (x.forward) op = ht_draft_forward(b->g, x.unit, b->mb, ht_kept(b->g, x.unit, b->c));
-    if (x.backward) op = ht_backward_step(b->g, x.unit, b->mb, b->c);
+    int32_t *op = &b->params.computed[turn];
+    if (x.forward) *op = ht_draft_forward(b->g, x.unit, b->mb, ht_kept(b->g, x.unit, b->c));
+    if (x.backward) *op = ht_backward_step(b->g, x.unit, b->mb, b->c);
     ht_hops_drop(&b->params, turn);
     if (x.backward) ht_draft_gradient_to_host(b->g, x.unit, b->mb, HT_UPDATE);
-    return op;
 }
 
 static void emit(struct ht_draft *g, const void *plan)
 {
     struct build b = {.g = g, .c = (int32_t)ht_plan_get(plan, "c")};
     int32_t last_step = ht_mark_create(g->schedule); /* the next iteration starts after it */
-    int32_t computed = -1;
     ht_hops_init(&b.params, g, 1);
     for (int32_t u = 0; u < g->n_units; u++) {
         ht_draft_place(g, g->param[u], HT_HOST);
@@ -67,12 +64,12 @@ static void emit(struct ht_draft *g, const void *plan)
         ht_draft_place_states(g, u, HT_HOST);
     }
     for (b.mb = 0; b.mb < g->n_mb; b.mb++) {
-        ht_hops_restart(&b.params, computed);
+        ht_hops_restart(&b.params, b.params.computed[b.params.n_turns - 1]);
         ht_hops_fetch(&b.params, -1);
         if (b.mb == 0) ht_op_after_prev(g->schedule, last_step);
         for (int32_t turn = 0; turn < b.params.n_turns; turn++) {
             ht_hops_fetch(&b.params, turn);
-            computed = b.params.computed[turn] = passes(&b, turn);
+            passes(&b, turn);
         }
     }
     ht_hops_free(&b.params);

@@ -119,7 +119,6 @@ struct build {
     int64_t sub_group;
     int32_t mb;
     bool grads_on_disk, params_on_disk;
-    int32_t left;    /* last compute op of the previous turn, or -1 */
     int32_t input;   /* unit whose input is to leave the device next, or -1 */
     int32_t fresh;   /* unit whose gradient is, or -1 */
     int32_t barrier; /* mark of the iteration's last write, for which the next one waits */
@@ -130,17 +129,11 @@ static bool is_block(const struct build *b, int32_t u)
     return ht_draft_kind(b->g, u) == HT_UNIT_BLOCK;
 }
 
-/* Names a unit's op by letters. */
-static void name(const struct build *b, const char *letters, int32_t u)
-{
-    ht_op_name(b->g->schedule, "%s%d", letters, u);
-}
-
 /* Names the read of parameters, which follows the last way to the device. */
 static void on_read(void *build, int32_t turn, int32_t u)
 {
     struct build *b = build;
-    name(b, "RP", u);
+    ht_draft_name(b->g, "RP", u, -1);
     ht_op_after(b->g->schedule, b->params.last);
     if (b->mb == 0 && turn == 0) ht_op_after_prev(b->g->schedule, b->barrier);
 }
@@ -161,10 +154,11 @@ static void offload_input(struct build *b)
     b->input = -1;
 }
 
-static void forward(struct build *b, int32_t u)
+static int32_t forward(struct build *b, int32_t u)
 {
-    b->left = ht_draft_forward(b->g, u, b->mb, is_block(b, u) ? 0 : HT_ALL_SUB_OPS);
+    int32_t op = ht_draft_forward(b->g, u, b->mb, is_block(b, u) ? 0 : HT_ALL_SUB_OPS);
     if (!b->params_on_disk && u == 0 && b->mb == 0) ht_op_after_prev(b->g->schedule, b->barrier);
+    return op;
 }
 
 /* Appends the way of a block's input back to the device, which begins with the turn before it. */
@@ -174,7 +168,7 @@ static void fetch_input(struct build *b, int32_t turn)
     int32_t u = ht_turn(g->n_units, turn).unit;
     if (turn < g->n_units || turn >= b->params.n_turns || !input_leaves(b, u)) return;
     ht_draft_copy(g, g->x[ht_draft_at(g, u, b->mb)], HT_HOST, HT_DEVICE, HT_PRODUCE, true);
-    ht_op_after(g->schedule, b->left);
+    ht_hops_not_before(&b->params, turn - 1, 0);
 }
 
 /* Appends the way of a fresh gradient off the device: to the disk, or into the sum. */
@@ -186,18 +180,18 @@ static void offload_gradient(struct build *b)
     b->fresh = -1;
     if (b->mb && b->grads_on_disk) {
         ht_draft_copy(g, g->grad[u], HT_DISK, HT_HOST, HT_PRODUCE, false);
-        name(b, "RG", u);
+        ht_draft_name(b->g, "RG", u, -1);
     }
     ht_draft_gradient_to_host(g, u, b->mb, HT_PRODUCE);
     if (!b->grads_on_disk) return;
     ht_draft_copy(g, g->grad[u], HT_HOST, HT_DISK, b->mb ? HT_UPDATE : HT_PRODUCE, true);
-    name(b, "WG", u);
+    ht_draft_name(b->g, "WG", u, -1);
 }
 
-static void backward(struct build *b, int32_t u)
+static int32_t backward(struct build *b, int32_t u)
 {
     if (is_block(b, u)) ht_draft_recompute(b->g, u, 1, b->mb, HT_ALL_SUB_OPS);
-    b->left = ht_draft_backward(b->g, u, b->mb);
+    return ht_draft_backward(b->g, u, b->mb);
 }
 
 /* Appends the passes of a turn. Beside them the next turn's input and parameters come, and what the turn before has made
@@ -208,9 +202,8 @@ static void pass(struct build *b, int32_t turn)
     fetch_input(b, turn + 1);
     ht_hops_fetch(&b->params, turn);
     ht_hops_read(&b->params, turn);
-    if (x.forward) forward(b, x.unit);
-    if (x.backward) backward(b, x.unit);
-    b->params.computed[turn] = b->left;
+    if (x.forward) b->params.computed[turn] = forward(b, x.unit);
+    if (x.backward) b->params.computed[turn] = backward(b, x.unit);
     ht_hops_drop(&b->params, turn);
     if (x.backward) {
         offload_gradient(b);
@@ -223,7 +216,7 @@ static void pass(struct build *b, int32_t turn)
 
 static void micro_batch(struct build *b)
 {
-    ht_hops_restart(&b->params, b->left);
+    ht_hops_restart(&b->params, b->params.computed[b->params.n_turns - 1]);
     ht_hops_read(&b->params, -2);
     ht_hops_fetch(&b->params, -1);
     ht_hops_read(&b->params, -1);
@@ -243,11 +236,11 @@ static int32_t read_group(struct build *b, struct group of, int32_t after)
     struct ht_draft *g = b->g;
     for (int32_t u = of.first; u < of.end; u++) {
         ht_draft_copy_states(g, u, 1, false, HT_DISK, HT_HOST, HT_PRODUCE, false);
-        name(b, "RS", u);
+        ht_draft_name(b->g, "RS", u, -1);
         ht_op_after(g->schedule, after);
         if (!b->grads_on_disk) continue;
         ht_draft_copy(g, g->grad[u], HT_DISK, HT_HOST, HT_PRODUCE, true);
-        name(b, "RG", u);
+        ht_draft_name(b->g, "RG", u, -1);
     }
     return g->schedule->n_ops - 1;
 }
@@ -271,7 +264,7 @@ static int32_t write_group(struct build *b, struct group of, int32_t after)
     struct ht_draft *g = b->g;
     for (int32_t u = of.first; u < of.end; u++) {
         ht_draft_copy_states(g, u, 1, b->params_on_disk, HT_HOST, HT_DISK, HT_UPDATE, true);
-        name(b, "WS", u);
+        ht_draft_name(b->g, "WS", u, -1);
         ht_op_after(g->schedule, after);
     }
     return g->schedule->n_ops - 1;
@@ -318,7 +311,6 @@ static void emit(struct ht_draft *g, const void *plan)
                       .sub_group = ht_plan_get(plan, "sub_group"),
                       .grads_on_disk = ht_plan_get(plan, "grads"),
                       .params_on_disk = ht_plan_get(plan, "params"),
-                      .left = -1,
                       .input = -1,
                       .fresh = -1,
                       .barrier = ht_mark_create(s)};

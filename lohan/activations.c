@@ -79,6 +79,6 @@ void lohan_swap_out(struct lohan_activations *a, int32_t unit, int32_t mb)
     int32_t rows[LOHAN_MAX_SWAPPED], n = all_swapped(a, unit, mb, rows);
     if (n == 0) return;
     ht_draft_copy_rows(a->g, rows, n, HT_DEVICE, HT_HOST, HT_PRODUCE, true);
-    ht_fates_name(a->g, "AO", unit, mb);
+    ht_draft_name(a->g, "AO", unit, mb);
     if (ht_fates_write(&a->fates, unit, mb) >= 0) ht_op_priority(a->g->schedule, LOHAN_ACTIVATIONS_OUT);
 }

@@ -108,7 +108,7 @@ static void after_fetch_before(struct build *b, int32_t turn, int32_t gpu)
 static void on_read(void *build, int32_t turn, int32_t unit)
 {
     struct build *b = build;
-    ht_op_name(b->g->schedule, "DP%d", unit);
+    ht_draft_name(b->g, "DP", unit, -1);
     ht_op_priority(b->g->schedule, LOHAN_FOR_GPU);
     for (int32_t k = 0; k < b->gpus; k++) after_fetch_before(b, turn, k);
 }
@@ -140,7 +140,7 @@ static void acts_to_device(struct build *b, struct visit v, bool later)
     ht_draft_turn_to(b->g, v.gpu);
     b->params.fetched[ht_hops_at(&b->params, v.turn, v.gpu)] =
         ht_draft_copy_rows(b->g, rows, n, HT_HOST, HT_DEVICE, HT_PRODUCE, true);
-    ht_fates_name(b->g, "AI", v.unit, v.mb);
+    ht_draft_name(b->g, "AI", v.unit, v.mb);
     ht_hops_not_before(&b->params, acts_first(b, v.turn), v.gpu);
 }
 

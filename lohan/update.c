@@ -39,7 +39,7 @@ void lohan_optimizer_init(struct lohan_optimizer *o, struct ht_draft *g, const s
 
 static void name(struct ht_draft *g, const char *letters, int32_t unit)
 {
-    ht_op_name(g->schedule, "%s%d", letters, unit);
+    ht_draft_name(g, letters, unit, -1);
     ht_op_priority(g->schedule, LOHAN_UPDATES);
 }
 

@@ -83,20 +83,12 @@ static int32_t swapped_rows(const struct ht_fates *f, int32_t unit, int32_t mb, 
     return n + ht_fates_rows(f, unit, mb, HT_FATE_SSD, rows + n);
 }
 
-void ht_fates_name(const struct ht_draft *g, const char *letters, int32_t unit, int32_t mb)
-{
-    if (g->n_mb > 1)
-        ht_op_name(g->schedule, "%s%d.%d", letters, unit, mb);
-    else
-        ht_op_name(g->schedule, "%s%d", letters, unit);
-}
-
 void ht_fates_out(const struct ht_fates *f, int32_t unit, int32_t mb)
 {
     int32_t rows[2 * HT_MAX_FATE_ROWS], n = swapped_rows(f, unit, mb, rows);
     if (n == 0) return;
     ht_draft_copy_rows(f->g, rows, n, HT_DEVICE, HT_HOST, HT_PRODUCE, true);
-    ht_fates_name(f->g, "AO", unit, mb);
+    ht_draft_name(f->g, "AO", unit, mb);
     ht_fates_write(f, unit, mb);
 }
 
@@ -107,7 +99,7 @@ static int32_t copy_on_ssd(const struct ht_fates *f, int32_t unit, int32_t mb, b
     enum ht_tier from = write ? HT_HOST : HT_DISK, to = write ? HT_DISK : HT_HOST;
     if (n == 0) return -1;
     int32_t op = ht_draft_copy_rows(f->g, rows, n, from, to, HT_PRODUCE, true);
-    ht_fates_name(f->g, write ? "AW" : "AR", unit, mb);
+    ht_draft_name(f->g, write ? "AW" : "AR", unit, mb);
     return op;
 }
 
@@ -126,29 +118,26 @@ int32_t ht_fates_in(const struct ht_fates *f, int32_t unit, int32_t mb)
     int32_t rows[2 * HT_MAX_FATE_ROWS], n = swapped_rows(f, unit, mb, rows);
     if (n == 0) return -1;
     int32_t op = ht_draft_copy_rows(f->g, rows, n, HT_HOST, HT_DEVICE, HT_PRODUCE, true);
-    ht_fates_name(f->g, "AI", unit, mb);
+    ht_draft_name(f->g, "AI", unit, mb);
     return op;
 }
 
-/* Makes the last op wait until the turn before this one, of the backward pass, has ended. */
-static void not_before(const struct ht_fates *f, int32_t turn, const int32_t *computed)
+/* Appends by `append` what may come with turn `now`, `early` turns before AI, from turn *next on. */
+static void come(const struct ht_fates *f, int32_t mb, int32_t now, int32_t early, const int32_t *computed,
+                 int32_t *next, int32_t (*append)(const struct ht_fates *f, int32_t unit, int32_t mb))
 {
-    if (turn >= f->g->n_units) ht_op_after(f->g->schedule, computed[turn - 1]);
+    int32_t n_units = f->g->n_units, end = ht_turns(n_units) - 1; /* the embedding swaps nothing */
+    for (; *next < end; ++*next) {
+        int32_t u = ht_turn(n_units, *next).unit, first = *next - (int32_t)f->ahead->values[u - 1] - early;
+        if (first > now) return;
+        if (append(f, u, mb) >= 0 && first >= n_units) ht_op_after(f->g->schedule, computed[first - 1]);
+    }
 }
 
 void ht_fates_fetch(struct ht_fates *f, int32_t mb, int32_t now, const int32_t *computed)
 {
-    int32_t head = f->g->n_units - 1, end = ht_turns(f->g->n_units) - 1; /* the embedding swaps nothing */
     assert(f->ahead);
-    if (now == head) f->next_read = f->next_in = head + 1;
-    for (int32_t *t = &f->next_read; *t < end; ++*t) {
-        int32_t u = ht_turn(f->g->n_units, *t).unit, first = *t - (int32_t)f->ahead->values[u - 1] - 1;
-        if (first > now) break;
-        if (ht_fates_read(f, u, mb) >= 0) not_before(f, first, computed);
-    }
-    for (int32_t *t = &f->next_in; *t < end; ++*t) {
-        int32_t u = ht_turn(f->g->n_units, *t).unit, first = *t - (int32_t)f->ahead->values[u - 1];
-        if (first > now) break;
-        if (ht_fates_in(f, u, mb) >= 0) not_before(f, first, computed);
-    }
+    if (now < f->g->n_units) f->next_read = f->next_in = f->g->n_units;
+    come(f, mb, now, 1, computed, &f->next_read, ht_fates_read);
+    come(f, mb, now, 0, computed, &f->next_in, ht_fates_in);
 }

@@ -71,7 +71,5 @@ int32_t ht_fates_in(const struct ht_fates *f, int32_t unit, int32_t mb);
  * must have `ahead`. Call for the head's turn first.
  */
 void ht_fates_fetch(struct ht_fates *f, int32_t mb, int32_t now, const int32_t *computed);
-/* Names the last op by letters, unit and, with several of them, micro-batch. */
-void ht_fates_name(const struct ht_draft *g, const char *letters, int32_t unit, int32_t mb);
 
 #endif

@@ -180,4 +180,7 @@ int32_t ht_draft_copy(struct ht_draft *g, int32_t row, enum ht_tier from, enum h
 /* Appends a copy of the rows that ht_draft_state_rows lists for n units. */
 int32_t ht_draft_copy_states(struct ht_draft *g, int32_t unit, int32_t n, bool compute_copy, enum ht_tier from,
                              enum ht_tier to, unsigned to_flags, bool release_from);
+/* Names the last op by letters, unit and, with several of them, micro-batch; mb -1: none. */
+void ht_draft_name(struct ht_draft *g, const char *letters, int32_t unit, int32_t mb);
+
 #endif

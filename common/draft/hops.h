@@ -27,20 +27,18 @@ struct ht_hops {
        the time. */
     void (*on_read)(void *system, int32_t turn, int32_t unit);
     void *system;
-    /* Set by the system turn by turn: [turns * sharers], see ht_hops_at. */
-    int32_t *computed; /* last compute op of the turn; a fetch waits for that of the turn before it begins */
-    int32_t *fetched;  /* last copy to the device of what the turn needs */
-    int32_t before;    /* op for which fetches wait that begin with the first turn, or -1 */
-    int32_t last;      /* last fetch, or `before` */
+    int32_t *computed; /* [n_turns * sharers] at ht_hops_at: last compute op of a turn, which the system sets */
+    /* What the hops have done so far. */
     int32_t n_turns;
-    /* Own. */
+    int32_t *fetched;     /* [n_turns * sharers] last copy to the device of what a turn needs; a system may add */
+    int32_t last, before; /* last fetch; op for which those wait that begin with the first turn; or -1 */
     int32_t next_read, next_fetch; /* the turn whose parameters come next */
     bool *in_host, *on_device;     /* [n_units] a turn's parameters are there */
 };
 
 /* Begins the way of the parameters of all turns of `rounds` rounds. */
 void ht_hops_init(struct ht_hops *h, struct ht_draft *g, int32_t rounds);
-/* Begins the turns again, for another micro-batch. before: as above. */
+/* Begins the turns again, for another micro-batch, behind an op or -1, which is the last fetch until there is one. */
 void ht_hops_restart(struct ht_hops *h, int32_t before);
 void ht_hops_free(struct ht_hops *h);
 
@@ -51,7 +49,7 @@ static inline int32_t ht_hops_at(const struct ht_hops *h, int32_t turn, int32_t 
 }
 /* Returns the turn in whose time the parameters of a turn may come to the device. */
 int32_t ht_hops_first(const struct ht_hops *h, int32_t turn);
-/* Makes the last op, on a sharer, wait until the turn before this one has ended. */
+/* Makes the last op, on a sharer, wait until the turn before this one has ended, as fetches do. */
 void ht_hops_not_before(const struct ht_hops *h, int32_t turn, int32_t sharer);
 
 /* Append the reads and the fetches that may begin with turn `now`. */

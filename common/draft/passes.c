@@ -6,6 +6,14 @@
 #include <assert.h>
 #include <stdlib.h>
 
+void ht_draft_name(struct ht_draft *g, const char *letters, int32_t unit, int32_t mb)
+{
+    if (g->n_mb > 1 && mb >= 0)
+        ht_op_name(g->schedule, "%s%d.%d", letters, unit, mb);
+    else
+        ht_op_name(g->schedule, "%s%d", letters, unit);
+}
+
 /* Adds a work about units, with the size of the replica's own micro-batches. */
 static int32_t add_work(struct ht_draft *g, struct ht_work w)
 {
@@ -16,7 +24,7 @@ static int32_t add_work(struct ht_draft *g, struct ht_work w)
 /* Appends an op on a micro-batch of n units of one kind, or of some sub-ops of a block, which its label names. The work
    of a recomputation of sub-ops leaves out fc2, unless it keeps something (ht_arch_gated): the block's output is not
    made. */
-static int32_t pass(struct ht_draft *g, enum ht_op_kind kind, char letter, int32_t unit, int32_t n, int32_t mb,
+static int32_t pass(struct ht_draft *g, enum ht_op_kind kind, const char *letter, int32_t unit, int32_t n, int32_t mb,
                     unsigned sub_ops)
 {
     struct ht_work w = ht_scenario_work(g->scenario, kind, HT_LANE_COMPUTE, unit);
@@ -29,10 +37,7 @@ static int32_t pass(struct ht_draft *g, enum ht_op_kind kind, char letter, int32
     w.free = !w.sub_ops;
     w.tp = g->layout->tp;
     int32_t op = ht_add_op(g->schedule, kind, g->lanes->compute, about, add_work(g, w));
-    if (g->n_mb > 1 && sub_ops == HT_ALL_SUB_OPS)
-        ht_op_name(g->schedule, "%c%d.%d", letter, unit, mb);
-    else if (sub_ops == HT_ALL_SUB_OPS)
-        ht_op_name(g->schedule, "%c%d", letter, unit);
+    if (sub_ops == HT_ALL_SUB_OPS) ht_draft_name(g, letter, unit, mb);
     ht_charge_work(g->schedule, g->links, 0);
     struct ht_part_sums sums = ht_work_part_sums(&w);
     if (w.tp > 1)
@@ -127,7 +132,7 @@ int32_t ht_draft_forward_half(struct ht_draft *g, int32_t unit, int32_t mb, unsi
     assert(!g->sharded || half == HT_ALL_SUB_OPS);
     gather_params(g, unit, mb);
     if (mb >= g->own_mb) return skip_pass(g, unit, mb, use);
-    int32_t op = pass(g, HT_OP_FORWARD, 'F', unit, 1, mb, half);
+    int32_t op = pass(g, HT_OP_FORWARD, "F", unit, 1, mb, half);
     read_param(g, unit, mb, use);
     if (head_uses_table(g, unit)) read_param(g, g->table, mb, BETWEEN);
     if (begins)
@@ -152,7 +157,7 @@ int32_t ht_draft_recompute(struct ht_draft *g, int32_t unit, int32_t n, int32_t 
     assert(n == 1 || sub_ops == HT_ALL_SUB_OPS);
     for (int32_t u = unit; u < unit + n; u++) gather_params(g, u, mb);
     if (mb >= g->own_mb) return skip_pass(g, unit, mb, BETWEEN);
-    int32_t op = pass(g, HT_OP_RECOMPUTE, 'R', unit, n, mb, sub_ops);
+    int32_t op = pass(g, HT_OP_RECOMPUTE, "R", unit, n, mb, sub_ops);
     for (int32_t u = unit; u < unit + n; u++) {
         read_param(g, u, mb, BETWEEN);
         if (head_uses_table(g, u)) read_param(g, g->table, mb, BETWEEN);
@@ -190,7 +195,7 @@ int32_t ht_draft_backward_half(struct ht_draft *g, int32_t unit, int32_t mb, uns
     bool begins = half & HT_MLP_HALF, ends = half & HT_ATTENTION_HALF, dropout = g->scenario->model.dropout;
     unsigned reads = begins && ends ? half : ht_sub_ops_backward_read(dropout, half).sub_ops;
     unsigned later = ends ? 0 : ht_sub_ops_backward_read(dropout, HT_ATTENTION_HALF).sub_ops;
-    int32_t op = pass(g, HT_OP_BACKWARD, 'B', unit, 1, mb, half), at = ht_draft_at(g, unit, mb);
+    int32_t op = pass(g, HT_OP_BACKWARD, "B", unit, 1, mb, half), at = ht_draft_at(g, unit, mb);
     assert(!g->sharded || half == HT_ALL_SUB_OPS);
     /* The embedding's backward needs no parameters. In a draft of one rank they are gathered and fetched all the same,
        as whole modules are before their backward; a pipeline brings only what is read, unless it has gathered all. */
@@ -215,18 +220,19 @@ static enum ht_tier tier_of(const struct ht_draft *g, int32_t lane)
     return lane == g->lanes->compute ? HT_DEVICE : HT_HOST;
 }
 
-/* Appends sum += fresh, of `params` elements each, on a lane. */
-static int32_t accumulate(struct ht_draft *g, int32_t lane, int32_t unit, int32_t mb, int32_t sum, int32_t fresh,
-                          int64_t params)
+/* Appends G(u) += G(u,mb) on a lane; with reduce_once both are whole. */
+static int32_t accumulate(struct ht_draft *g, int32_t lane, int32_t unit, int32_t mb)
 {
-    int32_t of = ht_draft_unit(g, unit);
+    const struct ht_draft_state *x = g->state;
+    int32_t at = ht_draft_at(g, unit, mb), of = ht_draft_unit(g, unit);
+    int64_t params = x->reduce_once ? ht_unit_params(&g->scenario->model, of) : ht_draft_shard(g, unit)->padded;
     enum ht_tier tier = tier_of(g, lane);
     struct ht_work w = ht_accumulate_work(g->scenario, g->schedule->lanes[lane].kind, of, params);
     w.dtype = ht_stepped_gradient(&g->scenario->numerics, g->rounds);
     int32_t op = ht_add_op(g->schedule, HT_OP_ACCUMULATE, lane, ht_draft_label(g, unit, mb), add_work(g, w));
-    ht_op_name(g->schedule, "A%d.%d", of, mb);
-    ht_op_effect(g->schedule, sum, tier, HT_UPDATE);
-    ht_op_effect(g->schedule, fresh, tier, HT_NEED | HT_RELEASE);
+    ht_draft_name(g, "A", of, mb);
+    ht_op_effect(g->schedule, x->reduce_once ? x->full_sum[unit] : g->grad[unit], tier, HT_UPDATE);
+    ht_op_effect(g->schedule, x->reduce_once ? x->full_grad[at] : g->grad_mb[at], tier, HT_NEED | HT_RELEASE);
     /* It reads both gradients and writes one. */
     int64_t element = 2 * ht_dtype_bytes(w.dtype) + ht_dtype_bytes(g->scenario->numerics.grad);
     ht_charge_work(g->schedule, g->links, params * element);
@@ -236,12 +242,10 @@ static int32_t accumulate(struct ht_draft *g, int32_t lane, int32_t unit, int32_
 
 int32_t ht_draft_add_to_sum(struct ht_draft *g, int32_t unit, int32_t mb)
 {
-    struct ht_draft_state *x = g->state;
-    return accumulate(g, g->lanes->compute, unit, mb, x->full_sum[unit], x->full_grad[ht_draft_at(g, unit, mb)],
-                      ht_unit_params(&g->scenario->model, ht_draft_unit(g, unit)));
+    return accumulate(g, g->lanes->compute, unit, mb);
 }
 
-/* Adds G(u,j) to the rank's own sum; begins: the first micro-batch's is the sum. */
+/* Adds G(u,j) to the rank's own sum of whole gradients; begins: the first micro-batch's is the sum. */
 static void add_to_sum(struct ht_draft *g, int32_t unit, int32_t mb, bool begins)
 {
     if (mb < g->own_mb && (mb > 0 || !begins)) g->state->computed = ht_draft_add_to_sum(g, unit, mb);
@@ -275,8 +279,7 @@ int32_t ht_draft_wait_reduced(struct ht_draft *g, int32_t unit)
 int32_t ht_draft_accumulate(struct ht_draft *g, int32_t lane, int32_t unit, int32_t mb)
 {
     if (g->state->reduce_once || (!g->sharded && mb >= g->own_mb)) return -1;
-    return accumulate(g, lane, unit, mb, g->grad[unit], g->grad_mb[ht_draft_at(g, unit, mb)],
-                      ht_draft_shard(g, unit)->padded);
+    return accumulate(g, lane, unit, mb);
 }
 
 int32_t ht_draft_step(struct ht_draft *g, int32_t lane, int32_t unit, int32_t n, bool release_grad)
@@ -346,7 +349,7 @@ int32_t ht_draft_copy_rows(struct ht_draft *g, const int32_t *rows, int32_t n, e
     struct ht_schedule *s = g->schedule;
     const struct ht_tensor *first = &s->tensors[rows[0]], *last = &s->tensors[rows[n - 1]];
     struct ht_label about = first->label;
-    char letter = first->class == HT_GRAD ? 'G' : first->class == HT_PARAM ? 'P' : 0; /* the label names the others */
+    const char *letter = first->class == HT_GRAD ? "G" : first->class == HT_PARAM ? "P" : NULL; /* others have labels */
     int64_t bytes = 0;
     about.n_units = last->label.unit + last->label.n_units - about.unit;
     for (int32_t i = 0; i < n; i++) {
@@ -354,10 +357,8 @@ int32_t ht_draft_copy_rows(struct ht_draft *g, const int32_t *rows, int32_t n, e
         about.sub_ops |= s->tensors[rows[i]].label.sub_ops;
     }
     int32_t op = ht_draft_transfer(g, about, from, to, bytes);
-    if (letter && g->n_mb > 1 && about.micro_batch >= 0)
-        ht_op_name(s, "%c%d.%d", letter, about.unit, ht_layout_round(g->layout, about.micro_batch));
-    else if (letter)
-        ht_op_name(s, "%c%d", letter, about.unit);
+    int32_t mb = about.micro_batch < 0 ? -1 : ht_layout_round(g->layout, about.micro_batch);
+    if (letter) ht_draft_name(g, letter, about.unit, mb);
     for (int32_t i = 0; i < n; i++) {
         ht_op_effect(s, rows[i], from, release_from ? HT_NEED | HT_RELEASE : HT_NEED);
         ht_op_effect(s, rows[i], to, to_flags);
