@@ -247,37 +247,14 @@ static const struct ht_knob knobs[] = {
     {0},
 };
 
-#define SOURCE "Zeng et al., AutoHete"
-
-const struct ht_system ht_autohete = {
-    .name = "autohete",
-    .title = "AutoHete",
-    .source = SOURCE,
-    .summary = "checkpointing, parameter and optimizer offloading by integer program; priority-based scheduling",
-    .knobs = knobs,
-    .variant = AUTOHETE_PS,
-    .plan = autohete_plan,
-    .build = autohete_build,
-};
-
-const struct ht_system ht_autohete_nops = {
-    .name = "autohete_nops",
-    .title = "AutoHete without priority scheduling",
-    .source = SOURCE,
-    .summary = "AutoHete with gradients and CPU steps in backward order",
-    .knobs = knobs,
-    .variant = AUTOHETE_NOPS,
-    .plan = autohete_plan,
-    .build = autohete_build,
-};
-
-const struct ht_system ht_autohete_period = {
-    .name = "autohete_period",
-    .title = "AutoHete, planned by the period",
-    .source = SOURCE,
-    .summary = "AutoHete with plans for iterations that overlap (ours)",
-    .knobs = knobs,
-    .variant = AUTOHETE_PERIOD,
-    .plan = autohete_plan,
-    .build = autohete_build,
-};
+/* clang-format off */
+#define AUTOHETE(NAME, TITLE, VARIANT, SUMMARY)                                                                        \
+    {.name = NAME, .title = TITLE, .source = "Zeng et al., AutoHete", .summary = SUMMARY, .knobs = knobs,              \
+     .variant = VARIANT, .plan = autohete_plan, .build = autohete_build}
+const struct ht_system ht_autohete = AUTOHETE("autohete", "AutoHete", AUTOHETE_PS,
+    "checkpointing, parameter and optimizer offloading by integer program; priority-based scheduling");
+const struct ht_system ht_autohete_nops = AUTOHETE("autohete_nops", "AutoHete without priority scheduling", AUTOHETE_NOPS,
+    "AutoHete with gradients and CPU steps in backward order");
+const struct ht_system ht_autohete_period = AUTOHETE("autohete_period", "AutoHete, planned by the period", AUTOHETE_PERIOD,
+    "AutoHete with plans for iterations that overlap (ours)");
+/* clang-format on */

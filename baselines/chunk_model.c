@@ -4,6 +4,7 @@
 #include "common/base/array.h"
 #include "common/base/minmax.h"
 #include "common/base/units.h"
+#include "common/draft/draft_extra.h"
 #include "common/schedule/live.h"
 
 #include <assert.h>

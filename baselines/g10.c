@@ -74,8 +74,6 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
                                   .main_memory = true,
                                   .ssds = true,
                                   .complete = complete};
-    enum ht_status fits = ht_system_check(self, scenario, err);
-    if (fits != HT_OK) return fits;
     bool after = ht_setting(settings, "after", 1);
     if (ht_setting(settings, "g_ssd", 0) && !after) return ht_fail(err, HT_BAD_INPUT, "g_ssd=1 is for after=1");
     if (!after && scenario->batch > scenario->micro_batch)

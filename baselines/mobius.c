@@ -85,28 +85,12 @@ static enum ht_status build(const struct ht_system *self, const struct ht_scenar
     return ht_pipe_build(scenario, &style, self->name, err, out);
 }
 
-const struct ht_system ht_mobius = {
-    .name = "mobius",
-    .title = "Mobius",
-    .source = "Feng et al. 2023, ASPLOS",
-    .summary = "pipeline: interleaved all-forward-all-backward, offloaded, CPU optimizer after all gradients",
-    .knobs = knobs,
-    .variant = HT_PIPE_AFAB,
-    .division = HT_PIPELINES,
-    .ranks_control = HT_CONTROL_GATE,
-    .plan = plan,
-    .build = build,
-};
-
-const struct ht_system ht_megatron = {
-    .name = "megatron",
-    .title = "Megatron with offloading",
-    .source = "Narayanan et al. 2021, SC; offloading as in SysX",
-    .summary = "pipeline: interleaved 1F1B, offloaded, CPU optimizer after all gradients",
-    .knobs = knobs,
-    .variant = HT_PIPE_INTERLEAVED,
-    .division = HT_PIPELINES,
-    .ranks_control = HT_CONTROL_GATE,
-    .plan = plan,
-    .build = build,
-};
+/* clang-format off */
+#define OFFLOADED(NAME, TITLE, SOURCE, VARIANT, SUMMARY)                                                               \
+    {.name = NAME, .title = TITLE, .source = SOURCE, .summary = SUMMARY, .knobs = knobs, .variant = VARIANT,           \
+     .division = HT_PIPELINES, .ranks_control = HT_CONTROL_GATE, .plan = plan, .build = build}
+const struct ht_system ht_mobius = OFFLOADED("mobius", "Mobius", "Feng et al. 2023, ASPLOS", HT_PIPE_AFAB,
+    "pipeline: interleaved all-forward-all-backward, offloaded, CPU optimizer after all gradients");
+const struct ht_system ht_megatron = OFFLOADED("megatron", "Megatron with offloading", "Narayanan et al. 2021, SC; offloading as in SysX",
+    HT_PIPE_INTERLEAVED, "pipeline: interleaved 1F1B, offloaded, CPU optimizer after all gradients");
+/* clang-format on */

@@ -141,38 +141,14 @@ static enum ht_status build(const struct ht_system *self, const struct ht_scenar
     return status;
 }
 
-const struct ht_system ht_gpipe = {
-    .name = "gpipe",
-    .title = "GPipe",
-    .source = "Huang et al. 2019, NeurIPS",
-    .summary = "pipeline: all forwards, then all backwards",
-    .knobs = knobs,
-    .variant = HT_PIPE_AFAB,
-    .division = HT_PIPELINES,
-    .plan = plan,
-    .build = build,
-};
-
-const struct ht_system ht_dapple = {
-    .name = "dapple",
-    .title = "DAPPLE (1F1B)",
-    .source = "Fan et al. 2021, PPoPP",
-    .summary = "pipeline: one forward, one backward in turn",
-    .knobs = knobs,
-    .variant = HT_PIPE_1F1B,
-    .division = HT_PIPELINES,
-    .plan = plan,
-    .build = build,
-};
-
-const struct ht_system ht_interleaved = {
-    .name = "interleaved",
-    .title = "Interleaved 1F1B",
-    .source = "Narayanan et al. 2021, SC",
-    .summary = "pipeline: 1F1B over several stages a device",
-    .knobs = chunk_knobs,
-    .variant = HT_PIPE_INTERLEAVED,
-    .division = HT_PIPELINES,
-    .plan = plan,
-    .build = build,
-};
+/* clang-format off */
+#define PIPELINE(NAME, TITLE, SOURCE, VARIANT, KNOBS, SUMMARY)                                                         \
+    {.name = NAME, .title = TITLE, .source = SOURCE, .summary = SUMMARY, .knobs = KNOBS, .variant = VARIANT,           \
+     .division = HT_PIPELINES, .plan = plan, .build = build}
+const struct ht_system ht_gpipe = PIPELINE("gpipe", "GPipe", "Huang et al. 2019, NeurIPS", HT_PIPE_AFAB, knobs,
+    "pipeline: all forwards, then all backwards");
+const struct ht_system ht_dapple = PIPELINE("dapple", "DAPPLE (1F1B)", "Fan et al. 2021, PPoPP", HT_PIPE_1F1B, knobs,
+    "pipeline: one forward, one backward in turn");
+const struct ht_system ht_interleaved = PIPELINE("interleaved", "Interleaved 1F1B", "Narayanan et al. 2021, SC",
+    HT_PIPE_INTERLEAVED, chunk_knobs, "pipeline: 1F1B over several stages a device");
+/* clang-format on */

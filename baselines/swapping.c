@@ -49,8 +49,6 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
                                   .settings = settings,
                                   .title = self->title,
                                   .complete = complete};
-    enum ht_status fits = ht_system_check(self, scenario, err);
-    if (fits != HT_OK) return fits;
     switch ((enum variant)self->variant) {
     case CAPUCHIN:
         r.policy = ht_policy_capuchin;

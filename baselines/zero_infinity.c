@@ -113,7 +113,7 @@ struct build {
     struct ht_hops params; /* turns are a micro-batch's */
     int64_t sub_group;
     int32_t mb;
-    bool grads_on_disk, params_on_disk, pipelined;
+    bool grads_on_disk, params_on_disk;
     int32_t left;    /* last compute op of the previous turn, or -1 */
     int32_t input;   /* unit whose input is to leave the device next, or -1 */
     int32_t fresh;   /* unit whose gradient is, or -1 */
@@ -284,29 +284,26 @@ static struct group group_from(const struct build *b, int32_t first)
     return of;
 }
 
-/* Appends the optimizer behind an op. Serial: R0 C0 W0 R1 C1 W1 .., each behind the one before. Pipelined: R0 R1 C0 R2
-   C1 W0 R3 C2 W1 .., each behind its own sub-group's. */
-static void step_all(struct build *b, int32_t after)
+/* Appends the optimizer behind an op: R0 C0 W0 R1 C1 W1 .., each behind the one before. */
+static void step_serially(struct build *b, int32_t after)
 {
-    struct group now = group_from(b, 0), before = {0, 0};
+    for (struct group x = group_from(b, 0); x.first < b->g->n_units; x = group_from(b, x.end))
+        after = write_group(b, x, step_group(b, x, read_group(b, x, after)));
+}
+
+/* Appends the optimizer behind an op: R0 R1 C0 R2 C1 W0 R3 C2 W1 .., each behind its own sub-group's. */
+static void step_pipelined(struct build *b, int32_t after)
+{
+    struct group before = {0, 0}, now = group_from(b, 0), next;
     int32_t read = read_group(b, now, after), stepped_before = -1;
-    while (now.first < b->g->n_units) {
-        struct group next = group_from(b, now.end);
-        int32_t read_next = -1;
-        if (b->pipelined && next.first < b->g->n_units) read_next = read_group(b, next, after);
-        int32_t stepped = step_group(b, now, read);
-        if (b->pipelined) {
-            if (before.end > before.first) write_group(b, before, stepped_before);
-        } else {
-            int32_t written = write_group(b, now, stepped);
-            if (next.first < b->g->n_units) read_next = read_group(b, next, written);
-        }
+    for (; now.first < b->g->n_units; before = now, now = next) {
+        next = group_from(b, now.end);
+        int32_t read_next = read_group(b, next, after), stepped = step_group(b, now, read);
+        write_group(b, before, stepped_before);
         read = read_next;
         stepped_before = stepped;
-        before = now;
-        now = next;
     }
-    if (b->pipelined) write_group(b, before, stepped_before);
+    write_group(b, before, stepped_before);
 }
 
 static void emit(struct ht_draft *g, const void *plan)
@@ -316,7 +313,6 @@ static void emit(struct ht_draft *g, const void *plan)
                       .sub_group = ht_plan_get(plan, "sub_group"),
                       .grads_on_disk = ht_plan_get(plan, "grads"),
                       .params_on_disk = ht_plan_get(plan, "params"),
-                      .pipelined = ht_plan_get(plan, "pipeline"),
                       .left = -1,
                       .input = -1,
                       .fresh = -1,
@@ -336,7 +332,7 @@ static void emit(struct ht_draft *g, const void *plan)
     }
     for (b.mb = 0; b.mb < g->n_mb; b.mb++) micro_batch(&b);
     int32_t after = s->n_ops - 1; /* of a FIFO lane, so that all gradients before it are there, too */
-    step_all(&b, after);
+    (ht_plan_get(plan, "pipeline") ? step_pipelined : step_serially)(&b, after);
     ht_mark_set(s, b.barrier);
     ht_hops_free(&b.params);
 }

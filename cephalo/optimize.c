@@ -28,6 +28,7 @@
 #include "cephalo/optimize.h"
 
 #include "common/base/array.h"
+#include "common/base/minmax.h"
 #include "common/base/units.h"
 #include "common/schedule/schedule.h"
 
@@ -65,16 +66,6 @@ struct solver {
     struct cephalo_knapsack knapsack;
 };
 
-static int64_t larger(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
-static int64_t smaller(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 static const struct cephalo_collectives *collectives(const struct cephalo_problem *p, bool uneven)
 {
     return uneven ? &p->uneven : &p->even;
@@ -101,15 +92,15 @@ struct cephalo_outcome cephalo_evaluate(const struct cephalo_problem *p, const s
         bool uneven = cephalo_overflows(p, p->kind_of[i], k->compute_bytes[m]);
         const struct cephalo_collectives *c = collectives(p, uneven);
         out.slowest_gpu_ns =
-            larger(out.slowest_gpu_ns, larger(forward_ns, c->all_gather_ns) + larger(backward_ns, floor_ns(c)));
-        out.forward_ns = larger(out.forward_ns, forward_ns);
-        out.backward_ns = larger(out.backward_ns, backward_ns);
+            ht_max(out.slowest_gpu_ns, ht_max(forward_ns, c->all_gather_ns) + ht_max(backward_ns, floor_ns(c)));
+        out.forward_ns = ht_max(out.forward_ns, forward_ns);
+        out.backward_ns = ht_max(out.backward_ns, backward_ns);
         out.compute_bytes += k->compute_bytes[m];
         out.uneven |= uneven;
     }
     const struct cephalo_collectives *c = collectives(p, out.uneven);
-    out.forward_ns = larger(out.forward_ns, c->all_gather_ns);
-    out.backward_ns = larger(out.backward_ns, floor_ns(c));
+    out.forward_ns = ht_max(out.forward_ns, c->all_gather_ns);
+    out.backward_ns = ht_max(out.backward_ns, floor_ns(c));
     return out;
 }
 
@@ -138,7 +129,7 @@ void cephalo_enlarge(const struct cephalo_problem *p, struct cephalo_part *parts
         for (int32_t i = 0; i < p->n_gpus; i++)
             if (!done[i] && (next < 0 || parts[i].count > parts[next].count)) next = i;
         int32_t batch = parts[next].micro_batch * parts[next].count;
-        int32_t m = (int32_t)smaller(batch, p->kinds[p->kind_of[next]].max_micro_batch);
+        int32_t m = (int32_t)ht_min(batch, p->kinds[p->kind_of[next]].max_micro_batch);
         for (; m > parts[next].micro_batch; m--) {
             struct cephalo_part part = {m, batch / m};
             if (batch % m || !is_no_worse(p, parts, next, part, &before)) continue;
@@ -185,8 +176,8 @@ static void limit(const struct solver *s, enum bound what, int64_t x, struct lim
 static int64_t value(const struct solver *s, enum bound what, const struct option *o, int64_t l)
 {
     const struct cephalo_collectives *c = collectives(s->p, what == ON_SLOWEST_GPU ? o->uneven : s->uneven);
-    int64_t forward_ns = larger(l * o->forward_ns, c->all_gather_ns),
-            backward_ns = larger(l * o->backward_ns, floor_ns(c));
+    int64_t forward_ns = ht_max(l * o->forward_ns, c->all_gather_ns),
+            backward_ns = ht_max(l * o->backward_ns, floor_ns(c));
     return what == ON_FORWARD ? forward_ns : what == ON_BACKWARD ? backward_ns : forward_ns + backward_ns;
 }
 
@@ -223,7 +214,7 @@ static int64_t least_reaching(struct solver *s, enum bound what)
 {
     struct limits limits[2];
     int64_t x = 1, low = -1;
-    for (;; low = x, x = smaller(2 * x, s->ceiling_ns)) {
+    for (;; low = x, x = ht_min(2 * x, s->ceiling_ns)) {
         limit(s, what, x, limits);
         if (reach_within(s, limits) >= s->p->batch) break;
         if (x >= s->ceiling_ns) return -1;
@@ -343,7 +334,7 @@ static bool bound_slowest_gpu(struct solver *s, struct limits out[2])
     for (int64_t step = high / 64 + 1;; step *= 2) {
         low = high;
         if (low >= s->ceiling_ns) return false;
-        high = smaller(high + step, s->ceiling_ns);
+        high = ht_min(high + step, s->ceiling_ns);
         limit_gpu(s, high, out);
         if (fits(s, out)) break;
     }
@@ -442,7 +433,7 @@ static bool bound_layer(struct solver *s, struct limits out[2])
 
 enum ht_status cephalo_check(const struct cephalo_problem *p, struct ht_error *err)
 {
-    int64_t room = 0, longest = larger(p->uneven.all_gather_ns, p->uneven.reduce_scatter_ns);
+    int64_t room = 0, longest = ht_max(p->uneven.all_gather_ns, p->uneven.reduce_scatter_ns);
     if (p->batch < 1 || p->batch > INT16_MAX || p->n_gpus < 1 || p->n_gpus > INT16_MAX)
         return ht_fail(err, HT_BAD_INPUT, "Cephalo cannot plan a batch of %d on %d GPUs: expected 1 to %d of each",
                        p->batch, p->n_gpus, INT16_MAX);
@@ -458,7 +449,7 @@ enum ht_status cephalo_check(const struct cephalo_problem *p, struct ht_error *e
         for (int32_t m = !p->may_idle; m <= kind->max_micro_batch; m++) {
             if (kind->compute_bytes[m] < 0 || (m && (kind->forward_ns[m] < 0 || kind->backward_ns[m] < 0)))
                 return ht_fail(err, HT_BAD_INPUT, "GPU kind %d has a negative time or memory for micro-batch %d", k, m);
-            if (m) longest = larger(longest, larger(kind->forward_ns[m], kind->backward_ns[m]));
+            if (m) longest = ht_max(longest, ht_max(kind->forward_ns[m], kind->backward_ns[m]));
         }
     }
     if (longest > MOST_NS / p->batch)
@@ -483,11 +474,11 @@ static void add_options(struct solver *s, int32_t kind)
         if (k->compute_bytes[m] > k->capacity_bytes || (uneven && p->even_only)) continue;
         struct option o = {.m = m, .uneven = uneven, .bytes = (double)k->compute_bytes[m]};
         if (m) {
-            o.most = p->max_count ? (int32_t)smaller(p->batch / m, p->max_count) : p->batch / m;
+            o.most = p->max_count ? (int32_t)ht_min(p->batch / m, p->max_count) : p->batch / m;
             o.forward_ns = k->forward_ns[m];
             o.backward_ns = k->backward_ns[m];
         }
-        s->ceiling_ns = larger(s->ceiling_ns, o.most * (o.forward_ns + o.backward_ns));
+        s->ceiling_ns = ht_max(s->ceiling_ns, o.most * (o.forward_ns + o.backward_ns));
         s->options[n++] = o;
     }
     s->begin[kind + 1] = n;
@@ -556,7 +547,7 @@ static enum ht_status explain_gpu(const struct solver *s, struct ht_error *err)
 static bool is_cut_by_memory(const struct solver *s)
 {
     for (int32_t k = 0; k < s->p->n_kinds; k++) {
-        int64_t all = smaller(s->p->kinds[k].max_micro_batch, s->p->batch) + s->p->may_idle;
+        int64_t all = ht_min(s->p->kinds[k].max_micro_batch, s->p->batch) + s->p->may_idle;
         if (s->begin[k + 1] - s->begin[k] < all) return true;
     }
     return false;

@@ -29,6 +29,7 @@
 #include "common/base/array.h"
 #include "common/base/minmax.h"
 #include "common/draft/cost_query.h"
+#include "common/draft/draft_extra.h"
 #include "common/schedule/live.h"
 
 #include <stdio.h>

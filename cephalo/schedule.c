@@ -26,6 +26,7 @@
 #include "cephalo/partition.h"
 
 #include "common/base/array.h"
+#include "common/draft/draft_extra.h"
 #include "common/draft/turns.h"
 
 #include <stdlib.h>

@@ -80,9 +80,5 @@ void lohan_swap_out(struct lohan_activations *a, int32_t unit, int32_t mb)
     if (n == 0) return;
     ht_draft_copy_rows(a->g, rows, n, HT_DEVICE, HT_HOST, HT_PRODUCE, true);
     ht_fates_name(a->g, "AO", unit, mb);
-    n = ht_fates_rows(&a->fates, unit, mb, HT_FATE_SSD, rows);
-    if (n == 0) return;
-    ht_draft_copy_rows(a->g, rows, n, HT_HOST, HT_DISK, HT_PRODUCE, true);
-    ht_fates_name(a->g, "AW", unit, mb);
-    ht_op_priority(a->g->schedule, LOHAN_ACTIVATIONS_OUT);
+    if (ht_fates_write(&a->fates, unit, mb) >= 0) ht_op_priority(a->g->schedule, LOHAN_ACTIVATIONS_OUT);
 }

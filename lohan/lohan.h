@@ -8,7 +8,7 @@
 #define LOHAN_LOHAN_H
 
 #include "common/draft/cost_query.h"
-#include "common/draft/draft.h"
+#include "common/draft/draft_extra.h"
 #include "common/plan/system.h"
 #include "policies/fates.h"
 

@@ -82,8 +82,7 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
                                   .main_memory = !g10 || ht_setting(settings, "main", 0),
                                   .ssds = g10,
                                   .complete = complete};
-    enum ht_status status = ht_system_check(self, scenario, err);
-    return status == HT_OK ? fit_device(&r, err, out) : status;
+    return fit_device(&r, err, out);
 }
 
 /* clang-format off */

@@ -64,7 +64,8 @@
 struct visit {
     int32_t turn, gpu, unit, mb;
     bool forward, backward; /* both for the head */
-    bool block;
+    bool block, halves;     /* halves: its passes are two ops each */
+    bool swaps_in;          /* the backward turn of a block, whose swapped activations come back */
 };
 
 struct build {
@@ -83,13 +84,16 @@ struct build {
 static struct visit visit_of(const struct build *b, int32_t turn, int32_t gpu)
 {
     struct ht_turn x = ht_turn(b->g->n_units, turn);
+    bool block = ht_draft_kind(b->g, x.unit) == HT_UNIT_BLOCK;
     return (struct visit){.turn = turn,
                           .gpu = gpu,
                           .unit = x.unit,
                           .mb = x.round * b->gpus + gpu,
                           .forward = x.forward,
                           .backward = x.backward,
-                          .block = ht_draft_kind(b->g, x.unit) == HT_UNIT_BLOCK};
+                          .block = block,
+                          .halves = block && b->acts.fates.halves,
+                          .swaps_in = block && !x.forward};
 }
 
 /* ---- fetches --------------------------------------------------------------------------------------------------- */
@@ -119,6 +123,7 @@ static int32_t acts_first(const struct build *b, int32_t turn)
 /* Appends AR. */
 static void acts_to_host(struct build *b, struct visit v)
 {
+    if (!v.swaps_in) return;
     ht_draft_turn_to(b->g, v.gpu);
     if (ht_fates_read(&b->acts.fates, v.unit, v.mb) < 0) return;
     ht_op_priority(b->g->schedule, LOHAN_FOR_GPU);
@@ -129,7 +134,8 @@ static void acts_to_host(struct build *b, struct visit v)
 /* Appends AI, of the rows that come later or of the others. */
 static void acts_to_device(struct build *b, struct visit v, bool later)
 {
-    int32_t rows[LOHAN_MAX_SWAPPED], n = lohan_swapped_rows(&b->acts, v.unit, v.mb, later, rows);
+    int32_t rows[LOHAN_MAX_SWAPPED];
+    int32_t n = v.swaps_in ? lohan_swapped_rows(&b->acts, v.unit, v.mb, later, rows) : 0;
     if (n == 0) return;
     ht_draft_turn_to(b->g, v.gpu);
     b->params.fetched[ht_hops_at(&b->params, v.turn, v.gpu)] =
@@ -138,25 +144,24 @@ static void acts_to_device(struct build *b, struct visit v, bool later)
     ht_hops_not_before(&b->params, acts_first(b, v.turn), v.gpu);
 }
 
-/* Returns the next backward turn of a block, which may have swapped activations, from one on. */
-static int32_t next_swapped(const struct build *b, int32_t turn)
+/* Returns true if AR of a turn may begin with turn `now`: not before the turn's P16 is read, and once the block has been
+   passed forward. Turns without AR may be passed over. */
+static bool may_read_acts(const struct build *b, int32_t turn, int32_t now)
 {
-    for (struct visit v; v = visit_of(b, turn, 0), v.forward || !v.block;) turn++;
-    return turn;
+    if (!visit_of(b, turn, 0).swaps_in) return true;
+    return (b->acts.fates.ahead || turn <= b->params.next_read) && acts_first(b, turn) <= now + 1 &&
+           ht_turn_forward(b->g->n_units, turn) < now;
 }
-
-/* Returns true if the block of a backward turn has been passed forward before `now`. */
-static bool has_swapped(const struct build *b, int32_t turn, int32_t now)
+static bool may_fetch_acts(const struct build *b, int32_t turn, int32_t now)
 {
-    struct ht_turn x = ht_turn(b->g->n_units, turn);
-    return x.round * ht_turns(b->g->n_units) + x.unit < now;
+    return !visit_of(b, turn, 0).swaps_in || acts_first(b, turn) <= now;
 }
 
 /* Appends the second AI of each turn whose first one has been appended. */
 static void fetch_later(struct build *b, int32_t gpu)
 {
-    for (int32_t t; (t = next_swapped(b, b->next_later[gpu])) < b->next_acts_device; b->next_later[gpu] = t + 1)
-        acts_to_device(b, visit_of(b, t, gpu), true);
+    for (int32_t *t = &b->next_later[gpu]; *t < b->next_acts_device; ++*t)
+        acts_to_device(b, visit_of(b, *t, gpu), true);
 }
 
 /* Appends the fetches that come before the passes of turn `now`: to the GPU for the turns up to prefetch later, to main
@@ -164,19 +169,14 @@ static void fetch_later(struct build *b, int32_t gpu)
 static void fetch(struct build *b, int32_t now)
 {
     struct visit next = visit_of(b, now, 0);
-    int32_t t;
+    int32_t *to_host = &b->next_acts_disk, *to_device = &b->next_acts_device;
     ht_hops_read(&b->params, now);
     ht_hops_fetch(&b->params, now);
-    while ((t = next_swapped(b, b->next_acts_disk)) < b->params.n_turns &&
-           (b->acts.fates.ahead || t <= b->params.next_read) && acts_first(b, t) <= now + 1 && has_swapped(b, t, now)) {
-        for (int32_t k = 0; k < b->gpus; k++) acts_to_host(b, visit_of(b, t, k));
-        b->next_acts_disk = t + 1;
-    }
-    while ((t = next_swapped(b, b->next_acts_device)) < b->next_acts_disk && acts_first(b, t) <= now) {
-        for (int32_t k = 0; k < b->gpus; k++) acts_to_device(b, visit_of(b, t, k), false);
-        b->next_acts_device = t + 1;
-    }
-    if (!next.forward && next.block && b->acts.fates.halves) return; /* backward_halves does it */
+    for (; *to_host < b->params.n_turns && may_read_acts(b, *to_host, now); ++*to_host)
+        for (int32_t k = 0; k < b->gpus; k++) acts_to_host(b, visit_of(b, *to_host, k));
+    for (; *to_device < *to_host && may_fetch_acts(b, *to_device, now); ++*to_device)
+        for (int32_t k = 0; k < b->gpus; k++) acts_to_device(b, visit_of(b, *to_device, k), false);
+    if (next.swaps_in && next.halves) return; /* backward does it */
     for (int32_t k = 0; k < b->gpus; k++) fetch_later(b, k);
 }
 
@@ -198,22 +198,20 @@ static void close_gates(struct build *b, int32_t written)
 static int32_t forward(struct build *b, struct visit v)
 {
     unsigned keep = HT_ALL_SUB_OPS & ~lohan_recomputed(&b->acts, v.unit);
-    if (!b->acts.fates.halves || !v.block) {
-        int32_t op = ht_draft_forward(b->g, v.unit, v.mb, keep);
+    if (v.halves) {
+        ht_draft_forward_half(b->g, v.unit, v.mb, HT_ATTENTION_HALF, keep);
         wait_for_update(b, v.gpu);
-        return op;
+        lohan_on_own_copies(&b->acts, v.unit, v.mb, HT_ATTENTION_HALF, HT_PRODUCE);
     }
-    ht_draft_forward_half(b->g, v.unit, v.mb, HT_ATTENTION_HALF, keep);
+    int32_t op = ht_draft_forward_half(b->g, v.unit, v.mb, v.halves ? HT_MLP_HALF : HT_ALL_SUB_OPS, keep);
     wait_for_update(b, v.gpu);
-    lohan_on_own_copies(&b->acts, v.unit, v.mb, HT_ATTENTION_HALF, HT_PRODUCE);
-    return ht_draft_forward_half(b->g, v.unit, v.mb, HT_MLP_HALF, keep);
+    return op;
 }
 
 /* Appends AO and AW of a block, behind its F. */
 static void swap_out(struct build *b, struct visit v)
 {
-    unsigned last = b->acts.fates.halves ? HT_MLP_HALF : HT_ALL_SUB_OPS;
-    lohan_on_own_copies(&b->acts, v.unit, v.mb, last, HT_PRODUCE);
+    lohan_on_own_copies(&b->acts, v.unit, v.mb, v.halves ? HT_MLP_HALF : HT_ALL_SUB_OPS, HT_PRODUCE);
     lohan_swap_out(&b->acts, v.unit, v.mb);
 }
 
@@ -236,32 +234,30 @@ static void recompute(struct build *b, struct visit v, unsigned part)
     s->ops[op].work = ht_add_work(s, &w);
 }
 
-/* Appends a block's R and B in halves. Returns the last op. */
-static int32_t backward_halves(struct build *b, struct visit v)
+/* Appends the backward of a part of a unit, behind which what only it has read leaves. Returns B's id. */
+static int32_t backward_part(struct build *b, struct visit v, unsigned part)
 {
-    bool residual_again = lohan_recomputed(&b->acts, v.unit) >> HT_SUB_PROJ & 1;
-    if (residual_again) recompute(b, v, HT_ATTENTION_HALF);
-    recompute(b, v, HT_MLP_HALF);
-    ht_draft_backward_half(b->g, v.unit, v.mb, HT_MLP_HALF);
+    int32_t op = ht_draft_backward_half(b->g, v.unit, v.mb, part);
     wait_for_update(b, v.gpu);
-    lohan_on_own_copies(&b->acts, v.unit, v.mb, HT_MLP_HALF, HT_NEED | HT_RELEASE);
-    fetch_later(b, v.gpu);
-    ht_draft_turn_to(b->g, v.gpu);
-    if (!residual_again) recompute(b, v, HT_ATTENTION_HALF);
-    int32_t op = ht_draft_backward_half(b->g, v.unit, v.mb, HT_ATTENTION_HALF);
-    lohan_on_own_copies(&b->acts, v.unit, v.mb, HT_ATTENTION_HALF, HT_NEED | HT_RELEASE);
+    if (v.block) lohan_on_own_copies(&b->acts, v.unit, v.mb, part, HT_NEED | HT_RELEASE);
     return op;
 }
 
-/* Appends R and B. Returns the last op. */
+/* Appends R and B. Returns the last op. In halves the MLP's comes first; where it needs the residual and that is
+   recomputed, the attention's R is before it. */
 static int32_t backward(struct build *b, struct visit v)
 {
-    if (v.block && b->acts.fates.halves) return backward_halves(b, v);
-    recompute(b, v, HT_ALL_SUB_OPS);
-    int32_t op = ht_draft_backward(b->g, v.unit, v.mb);
-    wait_for_update(b, v.gpu);
-    if (v.block) lohan_on_own_copies(&b->acts, v.unit, v.mb, HT_ALL_SUB_OPS, HT_NEED | HT_RELEASE);
-    return op;
+    bool residual_again = lohan_recomputed(&b->acts, v.unit) >> HT_SUB_PROJ & 1;
+    unsigned last = v.halves ? HT_ATTENTION_HALF : HT_ALL_SUB_OPS;
+    if (!v.halves || residual_again) recompute(b, v, last);
+    if (v.halves) {
+        recompute(b, v, HT_MLP_HALF);
+        backward_part(b, v, HT_MLP_HALF);
+        fetch_later(b, v.gpu);
+        ht_draft_turn_to(b->g, v.gpu);
+        if (!residual_again) recompute(b, v, HT_ATTENTION_HALF);
+    }
+    return backward_part(b, v, last);
 }
 
 /* Appends G, and what adds it to the sum in main memory. On one GPU R waits for the sum, too; on several the sum waits

@@ -41,15 +41,14 @@ static void set_ahead(const struct planner *q, struct ht_plan *plan)
 
 static void set_fates(const struct planner *q, struct ht_plan *plan)
 {
-    int64_t *values[HT_N_PARTS];
-    for (int part = 0; part < HT_N_PARTS; part++) values[part] = HT_NEW_ARRAY(int64_t, q->blocks);
-    for (int part = 0; part < HT_N_PARTS; part++) /* of parts without bytes */
-        for (int32_t i = 0; i < q->blocks; i++) values[part][i] = HT_FATE_KEPT;
-    for (int32_t i = 0; i < q->c.n; i++) values[q->c.a[i].part][q->c.a[i].block - 1] = q->fates[i];
+    int64_t *values = HT_NEW_ARRAY(int64_t, q->blocks);
     for (int part = 0; part < HT_N_PARTS; part++) {
-        ht_plan_set_values(plan, ht_part_names[part], HT_VARIABLE_LIST, q->blocks, values[part], false);
-        free(values[part]);
+        for (int32_t i = 0; i < q->blocks; i++) values[i] = HT_FATE_KEPT; /* of parts without bytes */
+        for (int32_t i = 0; i < q->c.n; i++)
+            if (q->c.a[i].part == part) values[q->c.a[i].block - 1] = q->fates[i];
+        ht_plan_set_values(plan, ht_part_names[part], HT_VARIABLE_LIST, q->blocks, values, false);
     }
+    free(values);
     set_ahead(q, plan);
     q->request->complete(q->request, plan);
 }
@@ -223,6 +222,8 @@ static void describe(const struct planner *q, struct ht_plan *out)
 static enum ht_status check(const struct planner *q, struct ht_error *err)
 {
     const struct ht_policy_request *r = q->request;
+    enum ht_status status = ht_system_check(r->self, r->scenario, err);
+    if (status) return status;
     if (!r->costs)
         return ht_fail(err, HT_BAD_INPUT, "%s needs the costs of a block; expected a profile", r->self->name);
     for (int part = 0; part <= HT_N_PARTS; part++) {

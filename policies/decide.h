@@ -31,7 +31,7 @@ struct ht_policy_request {
 
 /* Fills a plan's fates, `ahead` (turns of the backward pass that a block's activations come before it, by the times of
    ht_policy_begins), inputs and reason. HT_BAD_INPUT without costs or if a forced vector is not of one element a
-   block; otherwise what the policy or the builder return. *needs, unless NULL: what the plan's schedule needs. */
+   block; otherwise what ht_system_check, the policy or the builder return. *needs, unless NULL: what the schedule needs. */
 enum ht_status ht_policy_decide(const struct ht_policy_request *request, struct ht_error *err, struct ht_plan *out,
                                 struct ht_needs *needs);
 

@@ -1,5 +1,7 @@
 #include "policies/fates.h"
 
+#include "common/draft/draft_extra.h"
+
 #include <assert.h>
 
 unsigned ht_part_sub_ops(const struct ht_model *m, int part)
@@ -81,18 +83,6 @@ static int32_t swapped_rows(const struct ht_fates *f, int32_t unit, int32_t mb, 
     return n + ht_fates_rows(f, unit, mb, HT_FATE_SSD, rows + n);
 }
 
-bool ht_fates_has_ssd(const struct ht_fates *f, int32_t unit)
-{
-    int32_t rows[HT_MAX_FATE_ROWS];
-    return ht_fates_rows(f, unit, 0, HT_FATE_SSD, rows) > 0;
-}
-
-bool ht_fates_has_swapped(const struct ht_fates *f, int32_t unit)
-{
-    int32_t rows[2 * HT_MAX_FATE_ROWS];
-    return swapped_rows(f, unit, 0, rows) > 0;
-}
-
 void ht_fates_name(const struct ht_draft *g, const char *letters, int32_t unit, int32_t mb)
 {
     if (g->n_mb > 1)
@@ -107,19 +97,28 @@ void ht_fates_out(const struct ht_fates *f, int32_t unit, int32_t mb)
     if (n == 0) return;
     ht_draft_copy_rows(f->g, rows, n, HT_DEVICE, HT_HOST, HT_PRODUCE, true);
     ht_fates_name(f->g, "AO", unit, mb);
-    n = ht_fates_rows(f, unit, mb, HT_FATE_SSD, rows);
-    if (n == 0) return;
-    ht_draft_copy_rows(f->g, rows, n, HT_HOST, HT_DISK, HT_PRODUCE, true);
-    ht_fates_name(f->g, "AW", unit, mb);
+    ht_fates_write(f, unit, mb);
+}
+
+/* Appends AW or AR. Returns its id, or -1 if nothing goes to the SSDs. */
+static int32_t copy_on_ssd(const struct ht_fates *f, int32_t unit, int32_t mb, bool write)
+{
+    int32_t rows[HT_MAX_FATE_ROWS], n = ht_fates_rows(f, unit, mb, HT_FATE_SSD, rows);
+    enum ht_tier from = write ? HT_HOST : HT_DISK, to = write ? HT_DISK : HT_HOST;
+    if (n == 0) return -1;
+    int32_t op = ht_draft_copy_rows(f->g, rows, n, from, to, HT_PRODUCE, true);
+    ht_fates_name(f->g, write ? "AW" : "AR", unit, mb);
+    return op;
+}
+
+int32_t ht_fates_write(const struct ht_fates *f, int32_t unit, int32_t mb)
+{
+    return copy_on_ssd(f, unit, mb, true);
 }
 
 int32_t ht_fates_read(const struct ht_fates *f, int32_t unit, int32_t mb)
 {
-    int32_t rows[HT_MAX_FATE_ROWS], n = ht_fates_rows(f, unit, mb, HT_FATE_SSD, rows);
-    if (n == 0) return -1;
-    int32_t op = ht_draft_copy_rows(f->g, rows, n, HT_DISK, HT_HOST, HT_PRODUCE, true);
-    ht_fates_name(f->g, "AR", unit, mb);
-    return op;
+    return copy_on_ssd(f, unit, mb, false);
 }
 
 int32_t ht_fates_in(const struct ht_fates *f, int32_t unit, int32_t mb)
@@ -131,25 +130,22 @@ int32_t ht_fates_in(const struct ht_fates *f, int32_t unit, int32_t mb)
     return op;
 }
 
-/* Makes the last op wait until the turn before this one, of the backward pass, has ended. */
-static void not_before(const struct ht_fates *f, int32_t turn, const int32_t *computed)
+/* Appends by `append` what may come with turn `now`, `early` turns before AI, from turn *next on. */
+static void come(const struct ht_fates *f, int32_t mb, int32_t now, int32_t early, const int32_t *computed,
+                 int32_t *next, int32_t (*append)(const struct ht_fates *f, int32_t unit, int32_t mb))
 {
-    if (turn >= f->g->n_units) ht_op_after(f->g->schedule, computed[turn - 1]);
+    int32_t n_units = f->g->n_units, end = ht_turns(n_units) - 1; /* the embedding swaps nothing */
+    for (; *next < end; ++*next) {
+        int32_t u = ht_turn(n_units, *next).unit, first = *next - (int32_t)f->ahead->values[u - 1] - early;
+        if (first > now) return;
+        if (append(f, u, mb) >= 0 && first >= n_units) ht_op_after(f->g->schedule, computed[first - 1]);
+    }
 }
 
 void ht_fates_fetch(struct ht_fates *f, int32_t mb, int32_t now, const int32_t *computed)
 {
-    int32_t head = f->g->n_units - 1, end = ht_turns(f->g->n_units) - 1; /* the embedding swaps nothing */
     assert(f->ahead);
-    if (now == head) f->next_read = f->next_in = head + 1;
-    for (int32_t *t = &f->next_read; *t < end; ++*t) {
-        int32_t u = ht_turn(f->g->n_units, *t).unit, first = *t - (int32_t)f->ahead->values[u - 1] - 1;
-        if (first > now) break;
-        if (ht_fates_read(f, u, mb) >= 0) not_before(f, first, computed);
-    }
-    for (int32_t *t = &f->next_in; *t < end; ++*t) {
-        int32_t u = ht_turn(f->g->n_units, *t).unit, first = *t - (int32_t)f->ahead->values[u - 1];
-        if (first > now) break;
-        if (ht_fates_in(f, u, mb) >= 0) not_before(f, first, computed);
-    }
+    if (now < f->g->n_units) f->next_read = f->next_in = f->g->n_units;
+    come(f, mb, now, 1, computed, &f->next_read, ht_fates_read);
+    come(f, mb, now, 0, computed, &f->next_in, ht_fates_in);
 }

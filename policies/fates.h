@@ -57,13 +57,11 @@ int32_t ht_fates_rows(const struct ht_fates *f, int32_t unit, int32_t mb, enum h
 /* Returns the sub-ops of a block that have this fate. fc2, which keeps nothing, is with others, in halves with those of
    its own; DiT's with gelu. */
 unsigned ht_fates_sub_ops(const struct ht_fates *f, int32_t unit, enum ht_fate fate);
-/* Returns true if a part of the block goes to the SSDs, or to main memory or the SSDs. */
-bool ht_fates_has_ssd(const struct ht_fates *f, int32_t unit);
-bool ht_fates_has_swapped(const struct ht_fates *f, int32_t unit);
 
 /* Appends AO, and AW if something goes to the SSDs, behind the block's forward pass. */
 void ht_fates_out(const struct ht_fates *f, int32_t unit, int32_t mb);
-/* Appends AR. Returns its id, or -1 if nothing is on the SSDs. */
+/* Append AW, AR. Return its id, or -1 if nothing goes to the SSDs. */
+int32_t ht_fates_write(const struct ht_fates *f, int32_t unit, int32_t mb);
 int32_t ht_fates_read(const struct ht_fates *f, int32_t unit, int32_t mb);
 /* Appends AI, behind AR. Returns its id, or -1 if nothing is swapped. */
 int32_t ht_fates_in(const struct ht_fates *f, int32_t unit, int32_t mb);

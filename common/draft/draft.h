@@ -1,18 +1,13 @@
 /*
- * Drafts: the tensors of a model on some of the ranks, and the ops of a training iteration with their effects, works
- * and resource use. A system decides where tensors live and in which order ops are appended. The emitters here know
- * what each op reads and writes, which is the same for all systems.
+ * Drafts: the page that the author of a system reads. A system decides where tensors live and in which order ops are
+ * appended; the emitters here know what each op reads and writes, which is the same for all systems.
  *
- * A draft is the graph of one rank, or of the ranks of one pipeline (common/draft/pipe.h). Emitters append to the lanes
- * of the current rank (`rank`). With tensor parallelism a draft has one part of each stage and ignores the others.
- * common/schedule/merge.h merges drafts and joins the passes of the parts.
- *
- * A system that is not a pipeline is a program that writes the draft of one rank: a device and its host. The program
- * runs once for every rank of the cluster. With several ranks the job is data-parallel with ZeRO-3: every rank works on
- * its own part of the batch and owns a shard of each unit's parameters, gradient and optimizer state, as the layout
- * says (common/draft/layout.h). P, G, M, V and W below are then these shards. The emitters of passes add the
- * collectives that gather whole parameters and scatter whole gradients (common/draft/zero.c). A program need not know
- * about them; the ids, edges and residents that it handles are those of its draft.
+ * A system is a program that writes the draft of one rank, a device and its host: the rank's tensors, and the ops of a
+ * training iteration with their effects, works and resource use. The program runs once for every rank of the cluster.
+ * With several ranks the job is data-parallel with ZeRO-3: every rank works on its own part of the batch and owns a shard
+ * of each unit's parameters, gradient and optimizer state, as the layout says (layout.h). P, G, M, V and W below are then
+ * these shards. The emitters of passes add the collectives that gather whole parameters and scatter whole gradients
+ * (zero.c). A program need not know about them; the ids, edges and residents that it handles are those of its draft.
  *
  * A program whose ranks share the states (`shares_states`) writes one draft of all ranks of a node. P, W, M, V and G(u) are
  * then whole and exist once, in the node's memory or on its disk; a rank's device may have a copy of P(u). Activations
@@ -21,11 +16,13 @@
  *
  * Names as in common/draft/effects.md:  X(u,j) input of unit u for micro-batch j,  A(u,j) kept activations,
  * dX(u,j) gradient of X(u,j),  P(u), G(u), M(u), V(u), W(u) parameters, gradient, momentum, variance, FP32 master.
+ *
+ * Beyond this page: turns.h and hops.h (parameters on their way over disk, host and device), draft_extra.h (what few
+ * systems need), pipe.h (pipelines), cost_query.h (costs, for planners).
  */
 #ifndef HT_DRAFT_DRAFT_H
 #define HT_DRAFT_DRAFT_H
 
-#include "common/draft/control.h"
 #include "common/draft/layout.h"
 #include "common/draft/links.h"
 #include "common/plan/system.h"
@@ -46,11 +43,6 @@ struct ht_lanes {
     int32_t own_out, own_in;                         /* messages that only the system's method has */
     int32_t disk_read, disk_write;                   /* one lane if the node's array is simplex */
 };
-#define HT_NO_LANES                                                                                                    \
-    (struct ht_lanes)                                                                                                  \
-    {                                                                                                                  \
-        -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1                                                     \
-    }
 
 struct ht_draft {
     const struct ht_scenario *scenario; /* with tensor parallelism its model is one part */
@@ -103,8 +95,8 @@ struct ht_program {
     /* All-gathers and reduce-scatters share a communicator, so they run one at a time, in the order in which PyTorch's
        FSDP issues them (common/draft/zero.c). Else each kind has a communicator of its own. */
     bool one_communicator;
-    bool disk; /* has lanes to the node's SSDs: one, or one for reads and one for writes if these do not share
-                            the array's time */
+    bool disk; /* has lanes to the node's SSDs: one, or one for reads and one for writes if these do not share the
+                  array's time */
     enum ht_lane_order disk_order;
     bool shares_states; /* one draft has all ranks, which share one copy of the states; the cluster has one node */
     void (*emit)(struct ht_draft *g, const void *context);
@@ -122,15 +114,6 @@ enum ht_status ht_build_graph(const struct ht_scenario *scenario, const struct h
 enum ht_status ht_build_program(const struct ht_system *self, const struct ht_scenario *scenario,
                                 const struct ht_plan *plan, struct ht_error *err, struct ht_schedule **out);
 
-/* Begins the draft of a program's first rank: lanes, resources and all tensor rows. Planners append ops to it to find
-   out what is live. */
-void ht_draft_begin(struct ht_draft *g, const struct ht_scenario *scenario, const struct ht_program *program);
-/* Frees the index arrays and returns the draft, linked. Its collectives lack their peers. */
-struct ht_schedule *ht_draft_end(struct ht_draft *g);
-
-/* Makes the rank of a micro-batch the current one, or with mb -1 the first rank. Without sharers it does nothing. */
-void ht_draft_turn_to(struct ht_draft *g, int32_t mb);
-
 /* ---- rows ------------------------------------------------------------------------------------------------------ */
 
 /* Makes a row resident in a tier of its rank. */
@@ -140,14 +123,6 @@ void ht_draft_place_states(struct ht_draft *g, int32_t unit, enum ht_tier tier);
 /* Lists the rows that an optimizer step of a unit reads beside the gradient: W (P in FP32 numerics), M and V. With the
    compute copy: those that it leaves, P, W, M and V. Returns their number. */
 int32_t ht_draft_state_rows(const struct ht_draft *g, int32_t unit, bool compute_copy, int32_t rows[4]);
-
-/* Returns the label of a unit and of the replica's micro-batch mb, numbered over all replicas. mb -1: no
-   micro-batch. */
-struct ht_label ht_draft_label(const struct ht_draft *g, int32_t unit, int32_t mb);
-
-/* Cuts A(u,j) of a block into n rows: row i keeps what the sub-ops of mask sub_ops[i] keep. One row can stay, another
-   be copied, a third recomputed. The masks are disjoint and cover all sub-ops. No op may refer to A(u,j) yet. */
-void ht_draft_cut(struct ht_draft *g, int32_t unit, int32_t mb, const unsigned *sub_ops, int32_t n);
 
 enum ht_unit_kind ht_draft_kind(const struct ht_draft *g, int32_t unit);
 static inline int32_t ht_draft_at(const struct ht_draft *g, int32_t unit, int32_t mb)
@@ -166,12 +141,6 @@ static inline int32_t ht_draft_fresh_gradient(const struct ht_draft *g, int32_t 
 /* Appends F(u,j), with AG(u) before it if there are shards. keep: sub-ops whose rows of A(u,j) stay for the backward
    pass; the other rows are scratch, to be recomputed. */
 int32_t ht_draft_forward(struct ht_draft *g, int32_t unit, int32_t mb, unsigned keep);
-/* Append one half of F(u,j) or B(u,j) of a block, HT_ATTENTION_HALF or HT_MLP_HALF: forward the attention's half first,
-   backward the MLP's. Between the backward ones dX(u,j) holds the gradient of proj, and G has that of the MLP's
-   parameters. A(u,j) is cut so that proj is a row of its own and no other row is of both halves: each half makes and
-   frees its own rows, and the MLP's half of B frees proj. Not for shards of parameters. */
-int32_t ht_draft_forward_half(struct ht_draft *g, int32_t unit, int32_t mb, unsigned half, unsigned keep);
-int32_t ht_draft_backward_half(struct ht_draft *g, int32_t unit, int32_t mb, unsigned half);
 /* Appends R(u,j), which makes A(u,j) again for n units in one op. It also makes the inputs of all units but the first,
    and the head's logits. sub_ops: all sub-ops; or for n = 1 those of some rows of a block, made from the rows that
    ht_sub_ops_read names. */
@@ -179,8 +148,6 @@ int32_t ht_draft_recompute(struct ht_draft *g, int32_t unit, int32_t n, int32_t 
 /* Appends B(u,j): makes dX(u,j) and the fresh gradient, frees A(u,j), X(u,j) and dX(u+1,j). With shards RS(u,j)
    follows. Returns the id of B. */
 int32_t ht_draft_backward(struct ht_draft *g, int32_t unit, int32_t mb);
-/* Returns the last op that the emitters of passes have appended on the compute lane, sums of whole gradients included. */
-int32_t ht_draft_computed(const struct ht_draft *g);
 /*
  * Returns the unit whose gradient a builder should use next on the compute lane. With one rank that is `unit`. With
  * several it is the unit of the call before (-1: none): `unit`'s gradient is being scattered while the next backward
@@ -204,8 +171,8 @@ int32_t ht_draft_update_on_device(struct ht_draft *g, int32_t unit, int32_t mb, 
 /* Appends the optimizer step of n units on the compute lane or a host lane; it reads G(u) in that lane's tier. On the
    host it also writes the 16-bit copy of P, if there is one. release_grad: the step frees the gradients. */
 int32_t ht_draft_step(struct ht_draft *g, int32_t lane, int32_t unit, int32_t n, bool release_grad);
-/* Appends a copy of rows between device and host, or host and disk, on the copy lane of its direction. to_flags: HT_PRODUCE or HT_UPDATE.
-   release_from: the copy frees its sources. n >= 1; the rows' units ascend. */
+/* Appends a copy of rows between device and host, or host and disk, on the lane of its direction. to_flags: HT_PRODUCE or
+   HT_UPDATE. release_from: the copy frees its sources. n >= 1; the rows' units ascend. */
 int32_t ht_draft_copy_rows(struct ht_draft *g, const int32_t *rows, int32_t n, enum ht_tier from, enum ht_tier to,
                            unsigned to_flags, bool release_from);
 int32_t ht_draft_copy(struct ht_draft *g, int32_t row, enum ht_tier from, enum ht_tier to, unsigned to_flags,
@@ -213,16 +180,4 @@ int32_t ht_draft_copy(struct ht_draft *g, int32_t row, enum ht_tier from, enum h
 /* Appends a copy of the rows that ht_draft_state_rows lists for n units. */
 int32_t ht_draft_copy_states(struct ht_draft *g, int32_t unit, int32_t n, bool compute_copy, enum ht_tier from,
                              enum ht_tier to, unsigned to_flags, bool release_from);
-/* Appends an op that only frees a row in host memory, on the current rank's host lane. It takes no time. */
-int32_t ht_draft_release(struct ht_draft *g, int32_t row);
-/* Appends a copy of this many bytes; the caller adds the effects on its rows. */
-int32_t ht_draft_transfer(struct ht_draft *g, struct ht_label about, enum ht_tier from, enum ht_tier to, int64_t bytes);
-/* Says for which ops the program waits from here on, across iterations, too; nothing by default. A builder that has not
-   overlapped anything (HT_BLOCKS_ALL) has the next iteration wait for this one's last op. */
-void ht_draft_blocks(struct ht_draft *g, enum ht_blocking blocking);
-/* Makes the last op wait as ht_draft_blocks has said. Builders call it after each op of their own. */
-void ht_draft_chain(struct ht_draft *g);
-/* Makes the host wait for the last op, a kernel, if the draft has HT_BLOCKS_HOST: the host reads its result. */
-void ht_draft_block(struct ht_draft *g);
-
 #endif

@@ -2,7 +2,13 @@
 #ifndef HT_DRAFT_DRAFT_INTERNAL_H
 #define HT_DRAFT_DRAFT_INTERNAL_H
 
-#include "common/draft/draft.h"
+#include "common/draft/draft_extra.h"
+
+#define HT_NO_LANES                                                                                                    \
+    (struct ht_lanes)                                                                                                  \
+    {                                                                                                                  \
+        -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1                                                     \
+    }
 
 /* What a draft keeps for itself. In the flags of a program see struct ht_program. */
 struct ht_draft_state {

@@ -1,6 +1,7 @@
 #include "common/draft/hops.h"
 
 #include "common/base/array.h"
+#include "common/draft/draft_extra.h"
 
 #include <stdlib.h>
 

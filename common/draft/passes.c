@@ -82,19 +82,15 @@ static void read_param(struct ht_draft *g, int32_t unit, int32_t mb, enum use us
     on_device(g, g->param[unit], g->cast_on_use[unit] ? HT_PRODUCE | HT_RELEASE : HT_NEED);
 }
 
-static void scratch(struct ht_draft *g, int32_t unit, int32_t mb, bool backward)
+/* Adds the scratch of a unit's pass, or of a block's over some sub-ops. */
+static void scratch(struct ht_draft *g, int32_t unit, int32_t mb, unsigned sub_ops, bool backward)
 {
-    const struct ht_scenario *sc = g->scenario;
-    int64_t bytes = ht_unit_workspace_bytes(&sc->model, unit, g->micro_batch, sc->seq, sc->numerics.param, backward);
-    on_device(g, ht_draft_row(g, HT_WORKSPACE, unit, mb, bytes), HT_PRODUCE | HT_RELEASE);
-}
-
-/* Adds the scratch of a block's pass over some sub-ops. */
-static void block_scratch(struct ht_draft *g, int32_t unit, int32_t mb, unsigned sub_ops, bool backward)
-{
-    const struct ht_scenario *sc = g->scenario;
-    int64_t bytes =
-        ht_block_workspace_bytes(&sc->model, sub_ops, g->micro_batch, sc->seq, sc->numerics.param, backward);
+    const struct ht_model *m = &g->scenario->model;
+    int64_t seq = g->scenario->seq;
+    enum ht_dtype act = g->scenario->numerics.param;
+    int64_t bytes = sub_ops == HT_ALL_SUB_OPS
+                        ? ht_unit_workspace_bytes(m, unit, g->micro_batch, seq, act, backward)
+                        : ht_block_workspace_bytes(m, sub_ops, g->micro_batch, seq, act, backward);
     on_device(g, ht_draft_row(g, HT_WORKSPACE, unit, mb, bytes), HT_PRODUCE | HT_RELEASE);
 }
 
@@ -122,42 +118,31 @@ static int32_t skip_pass(struct ht_draft *g, int32_t unit, int32_t mb, enum use 
     return -1;
 }
 
-int32_t ht_draft_forward(struct ht_draft *g, int32_t unit, int32_t mb, unsigned keep)
+int32_t ht_draft_forward_half(struct ht_draft *g, int32_t unit, int32_t mb, unsigned half, unsigned keep)
 {
-    enum use use = unit == g->n_units - 1 ? BETWEEN : ENDS_STAY; /* the head's backward comes next */
+    bool begins = half & HT_ATTENTION_HALF, ends = half & HT_MLP_HALF, head = unit == g->n_units - 1;
+    enum use use = ends && !head ? ENDS_STAY : BETWEEN; /* the head's backward comes next */
+    unsigned proj = 1u << HT_SUB_PROJ, kept = ends ? keep & half : (keep & half) | proj; /* the MLP's half reads proj */
+    assert(!g->sharded || half == HT_ALL_SUB_OPS);
     gather_params(g, unit, mb);
     if (mb >= g->own_mb) return skip_pass(g, unit, mb, use);
-    int32_t op = pass(g, HT_OP_FORWARD, 'F', unit, 1, mb, HT_ALL_SUB_OPS);
+    int32_t op = pass(g, HT_OP_FORWARD, 'F', unit, 1, mb, half);
     read_param(g, unit, mb, use);
     if (head_uses_table(g, unit)) read_param(g, g->table, mb, BETWEEN);
-    on_device(g, g->x[ht_draft_at(g, unit, mb)], HT_NEED);
-    on_activations(g, unit, mb, keep, HT_PRODUCE);
-    on_activations(g, unit, mb, HT_ALL_SUB_OPS & ~keep, HT_PRODUCE | HT_RELEASE);
-    if (unit == g->n_units - 1)
-        on_device(g, g->logits[mb], HT_PRODUCE);
+    if (begins)
+        on_device(g, g->x[ht_draft_at(g, unit, mb)], HT_NEED);
     else
-        on_device(g, g->x[ht_draft_at(g, unit + 1, mb)], HT_PRODUCE);
-    scratch(g, unit, mb, false);
+        on_activations(g, unit, mb, proj, keep & proj ? HT_NEED : HT_NEED | HT_RELEASE);
+    on_activations(g, unit, mb, kept, HT_PRODUCE);
+    on_activations(g, unit, mb, half & ~kept, HT_PRODUCE | HT_RELEASE);
+    if (ends) on_device(g, head ? g->logits[mb] : g->x[ht_draft_at(g, unit + 1, mb)], HT_PRODUCE);
+    scratch(g, unit, mb, half, false);
     return op;
 }
 
-int32_t ht_draft_forward_half(struct ht_draft *g, int32_t unit, int32_t mb, unsigned half, unsigned keep)
+int32_t ht_draft_forward(struct ht_draft *g, int32_t unit, int32_t mb, unsigned keep)
 {
-    unsigned proj = 1u << HT_SUB_PROJ, kept = keep & half;
-    bool ends = half == HT_MLP_HALF;
-    assert(!g->sharded && (ends || half == HT_ATTENTION_HALF));
-    int32_t op = pass(g, HT_OP_FORWARD, 'F', unit, 1, mb, half);
-    read_param(g, unit, mb, ends ? ENDS_STAY : BETWEEN);
-    if (ends)
-        on_activations(g, unit, mb, proj, keep & proj ? HT_NEED : HT_NEED | HT_RELEASE);
-    else
-        on_device(g, g->x[ht_draft_at(g, unit, mb)], HT_NEED);
-    if (!ends) kept |= proj; /* the MLP's half reads it */
-    on_activations(g, unit, mb, kept, HT_PRODUCE);
-    on_activations(g, unit, mb, half & ~kept, HT_PRODUCE | HT_RELEASE);
-    if (ends) on_device(g, g->x[ht_draft_at(g, unit + 1, mb)], HT_PRODUCE);
-    block_scratch(g, unit, mb, half, false);
-    return op;
+    return ht_draft_forward_half(g, unit, mb, HT_ALL_SUB_OPS, keep);
 }
 
 int32_t ht_draft_recompute(struct ht_draft *g, int32_t unit, int32_t n, int32_t mb, unsigned sub_ops)
@@ -175,7 +160,8 @@ int32_t ht_draft_recompute(struct ht_draft *g, int32_t unit, int32_t n, int32_t 
         on_activations(g, u, mb, sub_ops, HT_PRODUCE);
         if (u == g->n_units - 1) on_device(g, g->logits[mb], HT_PRODUCE);
     }
-    if (sub_ops >> HT_SUB_ATTENTION & 1) scratch(g, unit, mb, false); /* a block's without attention needs none */
+    if (sub_ops >> HT_SUB_ATTENTION & 1)
+        scratch(g, unit, mb, HT_ALL_SUB_OPS, false); /* a block's without attention needs none */
     return op;
 }
 
@@ -188,46 +174,38 @@ static int32_t fresh_gradient(const struct ht_draft *g, int32_t unit, int32_t mb
     return mb ? g->grad_mb[at] : g->grad[unit];
 }
 
-static int32_t backward(struct ht_draft *g, int32_t unit, int32_t mb)
+/* Appends the gradient's end of a head's backward: its part of a tied table's gradient, and the logits' release. */
+static void head_gradients(struct ht_draft *g, int32_t unit, int32_t mb)
 {
-    int32_t op = pass(g, HT_OP_BACKWARD, 'B', unit, 1, mb, HT_ALL_SUB_OPS), at = ht_draft_at(g, unit, mb);
-    /* The embedding's backward needs no parameters. In a draft of one rank they are gathered and fetched all the same,
-       as whole modules are before their backward; a pipeline brings only what is read. */
-    if (unit > 0 || !g->holder) read_param(g, unit, mb, ENDS_USE);
-    if (unit == g->n_units - 1) {
-        if (g->scenario->model.tied) {
-            read_param(g, g->table, mb, ENDS_STAY);
-            on_device(g, fresh_gradient(g, g->table, mb, true), HT_PRODUCE);
-        }
-        on_device(g, g->logits[mb], HT_NEED | HT_RELEASE);
-    } else {
-        on_device(g, g->dx[ht_draft_at(g, unit + 1, mb)], HT_NEED | HT_RELEASE);
+    if (head_uses_table(g, unit)) {
+        read_param(g, g->table, mb, ENDS_STAY);
+        on_device(g, fresh_gradient(g, g->table, mb, true), HT_PRODUCE);
     }
-    on_device(g, g->x[at], HT_NEED | HT_RELEASE);
-    on_activations(g, unit, mb, HT_ALL_SUB_OPS, HT_NEED | HT_RELEASE);
-    on_device(g, g->dx[at], HT_PRODUCE);
-    /* The head has already written its part of a tied table's gradient. */
-    bool anew = ht_draft_begins_anew(g, unit), begun = unit == 0 && g->scenario->model.tied && !anew;
-    on_device(g, fresh_gradient(g, unit, mb, !anew), begun ? HT_UPDATE : HT_PRODUCE);
-    scratch(g, unit, mb, true);
-    return op;
+    on_device(g, g->logits[mb], HT_NEED | HT_RELEASE);
 }
 
 int32_t ht_draft_backward_half(struct ht_draft *g, int32_t unit, int32_t mb, unsigned half)
 {
-    bool dropout = g->scenario->model.dropout, ends = half == HT_ATTENTION_HALF;
-    unsigned reads = ht_sub_ops_backward_read(dropout, half).sub_ops;
+    bool begins = half & HT_MLP_HALF, ends = half & HT_ATTENTION_HALF, dropout = g->scenario->model.dropout;
+    unsigned reads = begins && ends ? half : ht_sub_ops_backward_read(dropout, half).sub_ops;
     unsigned later = ends ? 0 : ht_sub_ops_backward_read(dropout, HT_ATTENTION_HALF).sub_ops;
-    int32_t at = ht_draft_at(g, unit, mb);
-    assert(!g->sharded && (ends || half == HT_MLP_HALF));
-    int32_t op = pass(g, HT_OP_BACKWARD, 'B', unit, 1, mb, half);
-    read_param(g, unit, mb, ends ? ENDS_USE : BETWEEN);
-    on_device(g, ends ? g->x[at] : g->dx[ht_draft_at(g, unit + 1, mb)], HT_NEED | HT_RELEASE);
+    int32_t op = pass(g, HT_OP_BACKWARD, 'B', unit, 1, mb, half), at = ht_draft_at(g, unit, mb);
+    assert(!g->sharded || half == HT_ALL_SUB_OPS);
+    /* The embedding's backward needs no parameters. In a draft of one rank they are gathered and fetched all the same,
+       as whole modules are before their backward; a pipeline brings only what is read. */
+    if (unit > 0 || !g->holder) read_param(g, unit, mb, ends ? ENDS_USE : BETWEEN);
+    if (unit == g->n_units - 1)
+        head_gradients(g, unit, mb);
+    else if (begins)
+        on_device(g, g->dx[ht_draft_at(g, unit + 1, mb)], HT_NEED | HT_RELEASE);
+    if (ends) on_device(g, g->x[at], HT_NEED | HT_RELEASE);
     on_activations(g, unit, mb, reads & ~later, HT_NEED | HT_RELEASE);
     on_activations(g, unit, mb, reads & later, HT_NEED);
-    on_device(g, g->dx[at], ends ? HT_UPDATE : HT_PRODUCE);
-    on_device(g, fresh_gradient(g, unit, mb, true), ends ? HT_UPDATE : HT_PRODUCE);
-    block_scratch(g, unit, mb, half, true);
+    on_device(g, g->dx[at], begins ? HT_PRODUCE : HT_UPDATE);
+    /* The head has already written its part of a tied table's gradient. */
+    bool anew = ht_draft_begins_anew(g, unit), begun = !begins || (unit == 0 && g->scenario->model.tied && !anew);
+    on_device(g, fresh_gradient(g, unit, mb, !anew), begun ? HT_UPDATE : HT_PRODUCE);
+    scratch(g, unit, mb, half, true);
     return op;
 }
 
@@ -267,7 +245,8 @@ static void add_to_sum(struct ht_draft *g, int32_t unit, int32_t mb, bool begins
 int32_t ht_draft_backward(struct ht_draft *g, int32_t unit, int32_t mb)
 {
     gather_params(g, unit, mb);
-    int32_t op = mb < g->own_mb ? backward(g, unit, mb) : skip_pass(g, unit, mb, ENDS_USE);
+    int32_t op =
+        mb < g->own_mb ? ht_draft_backward_half(g, unit, mb, HT_ALL_SUB_OPS) : skip_pass(g, unit, mb, ENDS_USE);
     if (!g->sharded) return op;
     if (head_uses_table(g, unit) && ht_draft_begins_anew(g, 0)) add_to_sum(g, 0, mb, true);
     if (g->state->reduce_once) add_to_sum(g, unit, mb, !ht_draft_begins_anew(g, unit));

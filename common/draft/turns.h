@@ -32,4 +32,10 @@ static inline struct ht_turn ht_turn(int32_t n_units, int32_t turn)
                             .backward = t >= head};
 }
 
+/* Returns the turn in which the round of a turn passes its unit forward. */
+static inline int32_t ht_turn_forward(int32_t n_units, int32_t turn)
+{
+    return turn - turn % ht_turns(n_units) + ht_turn(n_units, turn).unit;
+}
+
 #endif

@@ -9,6 +9,7 @@
 #include "baselines/passes.h"
 #include "common/backend/cuda.h"
 #include "common/base/array.h"
+#include "common/draft/draft_extra.h"
 #include "common/exec/residents.h"
 #include "common/exec/sim.h"
 #include "common/mem/arena.h"

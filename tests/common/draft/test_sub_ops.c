@@ -1,7 +1,7 @@
 /* A block's activations cut by sub-op: rows, effects, works and labels by hand; cut drafts of several ranks; passes in
    halves, with their memory by hand. */
 #include "common/base/array.h"
-#include "common/draft/draft.h"
+#include "common/draft/draft_extra.h"
 #include "common/profile/profile.h"
 #include "tests/support/proved.h"
 #include "tests/support/scenario.h"

@@ -1,5 +1,5 @@
 /* Several ranks: the graph of N from that of one; memory, messages and times of each rank by hand. */
-#include "common/draft/draft.h"
+#include "common/draft/draft_internal.h"
 
 #include "common/base/array.h"
 #include "common/base/rng.h"
@@ -72,8 +72,8 @@ static void emit(struct ht_draft *g, const void *context)
         for (int32_t u = g->n_units - 1; u >= 0; u--) {
             if (u == 1) ht_draft_recompute(g, u, 1, j, HT_ALL_SUB_OPS);
             last = ht_draft_backward(g, u, j);
-            if (g->reduce_once && j + 1 < g->n_mb) continue;
-            int32_t fresh = j && !g->reduce_once ? g->grad_mb[ht_draft_at(g, u, j)] : g->grad[u];
+            if (g->state->reduce_once && j + 1 < g->n_mb) continue;
+            int32_t fresh = j && !g->state->reduce_once ? g->grad_mb[ht_draft_at(g, u, j)] : g->grad[u];
             if (on_host) last = ht_draft_copy(g, fresh, HT_DEVICE, HT_HOST, HT_PRODUCE, true);
             if (j) ht_draft_accumulate(g, where, u, j);
             if (j + 1 == g->n_mb) ht_draft_all_reduce(g, u);
