@@ -14,7 +14,6 @@
 #define HT_BASELINES_CHUNK_GRAPH_H
 
 #include "baselines/chunk_model.h"
-#include "common/draft/draft.h"
 #include "common/draft/draft_extra.h"
 
 /* The state of the builder. Rows of unused ends: -1 where there is none. */

@@ -3,8 +3,8 @@
 #include "baselines/passes.h"
 #include "common/base/array.h"
 #include "common/base/minmax.h"
-#include "common/draft/draft_extra.h"
 #include "common/base/units.h"
+#include "common/draft/draft_extra.h"
 #include "common/schedule/live.h"
 
 #include <assert.h>

@@ -31,13 +31,7 @@
  * The published programs take a window from the user: 4 blocks unless told otherwise (github.com/strongh2/sc22-ae,
  * examples/run.sh and SHv0/examples/pretrain_gpt_1gpu_offloading.sh), which is m = 4.
  *
- * Departures and choices. Whole units are prefetched, not the single tensors of layers. Embedding and head are on the
- * device throughout and are stepped there; if no window fits beside their states, these are on the host (e = 1). Worker
- * pool: one vectorised Adam on all cores already fills the memory bandwidth that k workers would share, so there is one
- * CPU lane with the whole rate. In the graph's order a prefetch comes before the op that it runs beside, so the proof
- * includes the window's memory. With several micro-batches the window goes up and down once for each; sums of gradients
- * are kept where they are stepped. On several devices, ZeRO-3: the window moves a rank's 1/N of each block, and the
- * ranks gather one block ahead. Gathered parameters and whole gradients take one unit's memory, whatever m.
+ * README.md, "StrongHold": the source of each line here, and the departures by number.
  */
 #include "baselines/baselines.h"
 #include "baselines/passes.h"

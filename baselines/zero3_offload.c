@@ -13,10 +13,7 @@
  * On several devices all of this holds for a rank's 1/N, and whole parameters are gathered on the way
  * (common/draft/zero.c).
  *
- * Departures and choices. One unit is fetched ahead, in place of the paper's prefetcher, which considers the bandwidths
- * (its Sec. 6.2). The head's parameters stay between its forward and its backward. A tied table is fetched once more
- * for the head. Steps begin when all gradients have arrived, and the next iteration when all are done, as in
- * zero_offload.c.
+ * README.md, "ZeRO-Infinity": the departures by number.
  */
 #include "baselines/baselines.h"
 #include "baselines/passes.h"

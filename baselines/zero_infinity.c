@@ -27,13 +27,8 @@
  * on the device, which is ZeRO-3 with its optimizer states on disk. pipeline: 1 reads a sub-group ahead of the one that
  * is stepped and writes the one before, DeepSpeed's pipeline_read and pipeline_write; the host then holds three.
  *
- * Departures and choices. R, C and W of the sub-groups are serial, as by DeepSpeed's defaults. The prefetch is of a
- * fixed number of units, in place of the paper's prefetcher, which follows a trace and considers bandwidths (its Sec.
- * 6.2). The head's parameters and the last block's input stay on the device between the passes, which turn around
- * there. A tied table is read once more for the head. With several micro-batches a gradient's sum comes back from the
- * disk to have each micro-batch's added on the host. The next iteration begins when the last sub-group is written. On
- * several devices all of this holds for a rank's 1/N, and whole parameters are gathered on the way
- * (common/draft/zero.c).
+ * README.md, "ZeRO-Infinity": the source of each line here, and the departures by number. On several devices all of
+ * this holds for a rank's 1/N, and whole parameters are gathered on the way (common/draft/zero.c).
  */
 #include "baselines/baselines.h"
 #include "baselines/passes.h"

@@ -13,13 +13,7 @@
  * variance and the FP16 gradients, 14M bytes, on the host. In FP32 numerics the host's parameters are the master copy
  * and the device holds a second copy of them.
  *
- * Departures and choices. The paper copies back tile by tile in the optimizer's loop (Sec. 5.1, Algorithm 1 line 15);
- * here a tile is a unit. The one-step delayed parameter update (Sec. 5.2) is left out: it changes the losses. The host
- * also keeps the 16-bit parameters that the optimizer writes (pinned source of the copy back): 2 bytes a parameter that
- * the paper's 14M leaves out. With several micro-batches each one's gradient is copied and added on the host.
- *
- * On several devices, ZeRO-3 (the published comparison ran it so): all of this holds for a rank's 1/N. The paper itself
- * partitions only gradients and states (its Sec. 4.2, ZeRO-2), with whole parameters on every device.
+ * README.md, "ZeRO-Offload": the departures by number. On several devices it is ZeRO-3.
  */
 #include "baselines/baselines.h"
 #include "baselines/passes.h"
