@@ -15,66 +15,50 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *text_of(const json_t *row, const char *key)
-{
-    return json_string_value(ht_row_value(row, key));
-}
-
-static double number_of(const json_t *row, const char *key)
-{
-    return json_number_value(ht_row_value(row, key));
-}
-
 /* Adds the cell "lane cpu of rank 0", or of a row that does not run "device 0 short by 717 MB [1]" with its note. */
 static void add_bottleneck(const json_t *row, struct ht_table *t, struct ht_notes *notes)
 {
     char text[HT_QUANTITY_TEXT];
-    const char *lane = text_of(row, "lower_bound_of"), *space = text_of(row, "short_of");
+    const char *lane = ht_row_text(row, "lower_bound_of"), *space = ht_row_text(row, "short_of");
     if (lane) {
         ht_table_cell(t, "%s", lane);
         return;
     }
-    size_t note = ht_note_of(notes, text_of(row, "reason"));
+    size_t note = ht_note_of(notes, ht_row_text(row, "reason"));
     if (space)
         ht_table_cell(t, "%s short by %s [%zu]", space,
-                      ht_format_quantity(HT_BYTES, number_of(row, "short_bytes"), text), note);
+                      ht_format_quantity(HT_BYTES, ht_row_number(row, "short_bytes"), text), note);
     else
-        ht_table_cell(t, "%s [%zu]", strcmp(text_of(row, "status"), "refused") ? "no plan" : "refused", note);
-}
-
-static void add_peak(const json_t *row, const char *key, struct ht_table *t)
-{
-    const json_t *peak = ht_row_value(row, key);
-    ht_table_bytes(t, json_is_integer(peak) ? json_integer_value(peak) : -1);
+        ht_table_cell(t, "%s [%zu]", strcmp(ht_row_text(row, "status"), "refused") ? "no plan" : "refused", note);
 }
 
 static void add_row(const json_t *row, bool priced, struct ht_table *t, struct ht_notes *notes)
 {
     char text[HT_QUANTITY_TEXT];
     const json_t *micro_batch = ht_row_value(row, "micro_batch");
-    ht_table_cell(t, "%s", text_of(row, "model"));
-    ht_table_cell(t, "%.4g", number_of(row, "params"));
-    if (number_of(row, "seq") > 0)
-        ht_table_cell(t, "%.0f", number_of(row, "seq"));
+    ht_table_cell(t, "%s", ht_row_text(row, "model"));
+    ht_table_cell(t, "%.4g", ht_row_number(row, "params"));
+    if (ht_row_number(row, "seq") > 0)
+        ht_table_cell(t, "%.0f", ht_row_number(row, "seq"));
     else
         ht_table_cell(t, "-");
-    ht_table_cell(t, "%s", text_of(row, "system"));
+    ht_table_cell(t, "%s", ht_row_text(row, "system"));
     if (json_is_integer(micro_batch))
         ht_table_cell(t, "%lld", (long long)json_integer_value(micro_batch));
     else
         ht_table_cell(t, "%s", json_is_null(micro_batch) ? "plan" : "-");
-    ht_table_cell(t, "%s", text_of(row, "status"));
+    ht_table_cell(t, "%s", ht_row_text(row, "status"));
     if (json_object_get(row, "iteration_time_s")) {
-        ht_table_cell(t, "%.4g", number_of(row, "samples_per_s"));
-        ht_table_cell(t, "%s", ht_format_quantity(HT_TIME, 1e9 * number_of(row, "iteration_time_s"), text));
-        ht_table_cell(t, "%.4g", number_of(row, "tflops_per_gpu"));
-        ht_table_cell(t, "%.3g%%", 100 * number_of(row, "mfu"));
-        if (priced) ht_table_cell(t, "%.4g", number_of(row, "tokens_per_s_per_1000_usd"));
+        ht_table_cell(t, "%.4g", ht_row_number(row, "samples_per_s"));
+        ht_table_cell(t, "%s", ht_format_quantity(HT_TIME, 1e9 * ht_row_number(row, "iteration_time_s"), text));
+        ht_table_cell(t, "%.4g", ht_row_number(row, "tflops_per_gpu"));
+        ht_table_cell(t, "%.3g%%", 100 * ht_row_number(row, "mfu"));
+        if (priced) ht_table_cell(t, "%.4g", ht_row_number(row, "tokens_per_s_per_1000_usd"));
     } else {
         for (int i = 0; i < 4 + priced; i++) ht_table_cell(t, "-");
     }
-    add_peak(row, "device_peak_bytes", t);
-    add_peak(row, "host_peak_bytes", t);
+    ht_row_bytes(row, "device_peak_bytes", t);
+    ht_row_bytes(row, "host_peak_bytes", t);
     add_bottleneck(row, t, notes);
 }
 
@@ -95,10 +79,8 @@ static void write_csv(const json_t *rows, FILE *out)
 
 /* Systems by models; models outermost. */
 struct comparison {
-    const struct ht_options *options;
-    struct ht_words systems;
+    struct ht_row_set set;
     struct ht_model_list models;
-    json_t *from; /* provenance */
     json_t **rows;
     json_t *fastest; /* [models] of fastest_under, where the rate through host memory is assumed; else NULL. Borrowed */
 };
@@ -106,34 +88,28 @@ struct comparison {
 static enum ht_status run_row(void *ctx, size_t i, struct ht_error *err)
 {
     const struct comparison *c = ctx;
-    const char *system = c->systems.list[i % c->systems.n];
-    const struct ht_listed_model *m = &c->models.list[i / c->systems.n];
+    const char *system = c->set.systems.list[i % c->set.systems.n];
+    const struct ht_listed_model *m = &c->models.list[i / c->set.systems.n];
     struct ht_evaluation e;
-    enum ht_status status = ht_evaluate(c->options, system, m->name, err, &e);
+    enum ht_status status = ht_evaluate(c->set.options, system, m->name, err, &e);
     if (status == HT_BAD_INPUT) {
-        c->rows[i] = ht_refused_row(c->options, system, m->name, &m->model, c->from, err);
+        c->rows[i] = ht_refused_row(&c->set, c->set.options, system, m->name, &m->model, err);
         return HT_OK;
     }
     if (status != HT_OK) return status;
-    c->rows[i] = ht_evaluation_row(&e, c->from);
+    c->rows[i] = ht_evaluation_row(&e, c->set.from);
     ht_evaluation_free(&e);
     return HT_OK;
 }
 
-/* Returns the memory that each row takes while it runs, estimated. */
-static double *estimate(const struct comparison *c, size_t n)
+/* Makes all rows, and moves them to root's "rows". */
+static enum ht_status make_rows(struct comparison *c, const char *noun, json_t *root, struct ht_error *err)
 {
-    double *bytes = HT_NEW_ARRAY(double, n);
+    size_t n = c->models.n * c->set.systems.n;
+    double *bytes = HT_NEW_ARRAY(double, n); /* that a row takes while it runs */
     for (size_t i = 0; i < n; i++)
-        bytes[i] = ht_evaluation_bytes(c->options, ht_model_units(&c->models.list[i / c->systems.n].model));
-    return bytes;
-}
-
-static enum ht_status run_rows(struct comparison *c, json_t *root, struct ht_error *err)
-{
-    size_t n = c->models.n * c->systems.n;
-    double *bytes = estimate(c, n);
-    struct ht_tasks tasks = {.name = "compare", .noun = "rows", .n = n, .bytes = bytes, .ctx = c, .run = run_row};
+        bytes[i] = ht_evaluation_bytes(c->set.options, ht_model_units(&c->models.list[i / c->set.systems.n].model));
+    struct ht_tasks tasks = {.name = "compare", .noun = noun, .n = n, .bytes = bytes, .ctx = c, .run = run_row};
     c->rows = HT_NEW_ARRAY(json_t *, n);
     enum ht_status status = ht_row_set_make(&tasks, c->rows, NULL, root, err);
     free(c->rows);
@@ -143,14 +119,15 @@ static enum ht_status run_rows(struct comparison *c, json_t *root, struct ht_err
 
 /* ---- what an assumed rate decides ------------------------------------------------------------------------------- */
 
-/* Returns the system with the highest throughput among a model's rows; null where none runs. */
-static json_t *fastest_of(json_t *const *rows, size_t n)
+/* Returns the system with the highest throughput among the rows of model m; null where none runs. */
+static json_t *fastest_of(const struct comparison *c, const json_t *rows, size_t m)
 {
     const json_t *best = NULL;
-    for (size_t i = 0; i < n; i++)
-        if (rows[i] && number_of(rows[i], "samples_per_s") > (best ? number_of(best, "samples_per_s") : 0))
-            best = rows[i];
-    return best ? json_string(text_of(best, "system")) : json_null();
+    for (size_t i = 0; i < c->set.systems.n; i++) {
+        const json_t *row = json_array_get(rows, m * c->set.systems.n + i);
+        if (ht_row_number(row, "samples_per_s") > (best ? ht_row_number(best, "samples_per_s") : 0)) best = row;
+    }
+    return best ? json_string(ht_row_text(best, "system")) : json_null();
 }
 
 static bool assumes_rate(const json_t *rows)
@@ -165,22 +142,17 @@ static bool assumes_rate(const json_t *rows)
 static enum ht_status fastest_under(const struct comparison *c, double factor, const char *key, json_t *out,
                                     struct ht_error *err)
 {
-    struct ht_options scaled = *c->options;
+    struct ht_options scaled = *c->set.options;
     struct comparison x = *c;
-    size_t n = c->models.n * c->systems.n;
-    double *bytes = estimate(c, n);
+    json_t *root = json_object();
     char noun[48];
     snprintf(noun, sizeof(noun), "rows at %s the assumed rate", key);
-    struct ht_tasks tasks = {.name = "compare", .noun = noun, .n = n, .bytes = bytes, .ctx = &x, .run = run_row};
     scaled.request.through_host_scale = factor;
-    x.options = &scaled;
-    x.rows = HT_NEW_ARRAY(json_t *, n);
-    enum ht_status status = ht_tasks_run(&tasks, err);
+    x.set.options = &scaled;
+    enum ht_status status = make_rows(&x, noun, root, err);
     for (size_t m = 0; m < c->models.n && status == HT_OK; m++)
-        json_object_set_new(json_array_get(out, m), key, fastest_of(x.rows + m * c->systems.n, c->systems.n));
-    for (size_t i = 0; i < n; i++) json_decref(x.rows[i]);
-    free(x.rows);
-    free(bytes);
+        json_object_set_new(json_array_get(out, m), key, fastest_of(c, json_object_get(root, "rows"), m));
+    json_decref(root);
     return status;
 }
 
@@ -189,14 +161,11 @@ static enum ht_status fastest_under(const struct comparison *c, double factor, c
 static enum ht_status vary_assumed_rate(struct comparison *c, json_t *root, struct ht_error *err)
 {
     const json_t *rows = json_object_get(root, "rows");
-    if (c->systems.n < 2 || !assumes_rate(rows)) return HT_OK;
-    json_t *fastest = json_array(), **own = HT_NEW_ARRAY(json_t *, c->systems.n);
-    for (size_t m = 0; m < c->models.n; m++) {
-        for (size_t i = 0; i < c->systems.n; i++) own[i] = json_array_get(rows, m * c->systems.n + i);
-        json_array_append_new(
-            fastest, json_pack("{s:s,s:o}", "model", c->models.list[m].name, "once", fastest_of(own, c->systems.n)));
-    }
-    free(own);
+    if (c->set.systems.n < 2 || !assumes_rate(rows)) return HT_OK;
+    json_t *fastest = json_array();
+    for (size_t m = 0; m < c->models.n; m++)
+        json_array_append_new(fastest,
+                              json_pack("{s:s,s:o}", "model", c->models.list[m].name, "once", fastest_of(c, rows, m)));
     enum ht_status status = fastest_under(c, 0.5, "half", fastest, err);
     if (status == HT_OK) status = fastest_under(c, 2, "double", fastest, err);
     json_object_set_new(root, "assumed_rate",
@@ -243,7 +212,7 @@ static void print_rows(const void *ctx, const json_t *rows)
                : "<model|>parameters|>tokens|<system|>micro-batch|<status|>samples/s|>iteration|>TFLOP/s per GPU|"
                  ">MFU|>device memory|>host memory|<bottleneck");
     json_array_foreach(rows, i, row) add_row(row, priced, table, &notes);
-    printf("%zu system%s on %zu model%s (simulated)\n", c->systems.n, c->systems.n == 1 ? "" : "s", c->models.n,
+    printf("%zu system%s on %zu model%s (simulated)\n", c->set.systems.n, c->set.systems.n == 1 ? "" : "s", c->models.n,
            c->models.n == 1 ? "" : "s");
     ht_rows_print_scenario(rows, NULL, stdout);
     puts("TFLOP/s and MFU: 3 x forward matrix products, against the dense peak of all devices. Memory: the largest "
@@ -256,41 +225,17 @@ static void print_rows(const void *ctx, const json_t *rows)
     ht_notes_free(&notes);
 }
 
-static enum ht_status read_request(const struct ht_options *options, struct ht_error *err, struct comparison *c)
-{
-    const struct ht_system *ignored;
-    struct ht_words models;
-    ht_words_split(options->compare.models ? options->compare.models : "", &models);
-    ht_words_split(options->compare.systems ? options->compare.systems : "", &c->systems);
-    if (!options->compare.systems)
-        for (size_t i = 0; ht_system_at(i); i++)
-            HT_PUSH(c->systems.list, c->systems.n, c->systems.cap, ht_system_at(i)->name);
-    enum ht_status status = HT_OK;
-    if (!models.n)
-        status = ht_fail(err, HT_BAD_INPUT, "--models is missing; expected a list such as A,B or 'autohete-*'");
-    else if (!c->systems.n)
-        status = ht_fail(err, HT_BAD_INPUT, "the list of systems is empty; expected A,B or none for all");
-    else if (!options->request.cluster)
-        status = ht_fail(err, HT_BAD_INPUT, "--cluster is missing; hetbench list clusters shows those there are");
-    for (size_t s = 0; s < c->systems.n && status == HT_OK; s++)
-        status = ht_system_find(c->systems.list[s], err, &ignored);
-    if (status == HT_OK) status = ht_model_list_create(models.list, models.n, err, &c->models);
-    ht_words_free(&models);
-    return status;
-}
-
 static enum ht_status run(const struct ht_options *options, struct ht_error *err)
 {
-    struct comparison c = {.options = options, .from = ht_provenance_json()};
-    struct ht_row_set_output output = {"compare", options, &c, print_rows, write_csv};
-    json_t *root = json_pack("{s:s}", "obtained", "simulated");
-    json_object_update(root, c.from);
-    enum ht_status status = read_request(options, err, &c);
-    if (status == HT_OK) status = run_rows(&c, root, err);
+    struct comparison c = {0};
+    struct ht_row_set_output output = {"compare", &c.set, &c, print_rows, write_csv};
+    enum ht_status status = ht_row_set_read(options, options->compare.systems, err, &c.set);
+    json_t *root = ht_row_set_root(&c.set);
+    if (status == HT_OK) status = ht_model_list_create(c.set.models.list, c.set.models.n, err, &c.models);
+    if (status == HT_OK) status = make_rows(&c, "rows", root, err);
     if (status == HT_OK) status = vary_assumed_rate(&c, root, err);
     status = ht_row_set_finish(status, &output, root, err);
-    json_decref(c.from);
-    ht_words_free(&c.systems);
+    ht_row_set_free(&c.set);
     ht_model_list_free(&c.models);
     return status;
 }

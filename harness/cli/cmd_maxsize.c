@@ -2,6 +2,7 @@
 #include "harness/cli/commands.h"
 
 #include "common/base/array.h"
+#include "common/base/text.h"
 #include "common/base/units.h"
 #include "common/mem/arena.h"
 #include "harness/cli/lists.h"
@@ -22,12 +23,10 @@
 /* A row for each system; of batch and sequence, for each model and system, models outermost. Rows of one model are ordered
    by size, the largest first. */
 struct request {
-    const struct ht_options *options;
+    struct ht_row_set set;
     enum ht_size_of of;
-    struct ht_words systems, models;
     struct ht_family *families; /* [n_families] of one model each, unless `of` is the model */
     size_t n_families;
-    json_t *from; /* provenance */
     json_t **rows;
 };
 
@@ -63,17 +62,17 @@ static json_t *size_json(const struct ht_size *size, const struct ht_family *fam
 static enum ht_status row_of(const struct request *r, const char *system, const struct ht_family *family,
                              const struct ht_maxsize *found, struct ht_error *err, json_t **row)
 {
-    struct ht_options options = *r->options;
+    struct ht_options options = *r->set.options;
     struct ht_evaluation e;
     const struct ht_size *size = found->found ? &found->size : &found->next;
     const struct ht_family_model *m = find_model(family, size->model);
     ht_size_apply(size, &options.request);
     enum ht_status status = ht_evaluate(&options, system, m->name, err, &e);
     if (status == HT_OK) {
-        *row = ht_evaluation_row(&e, r->from);
+        *row = ht_evaluation_row(&e, r->set.from);
         ht_evaluation_free(&e);
     } else if (status == HT_BAD_INPUT) {
-        *row = ht_refused_row(&options, system, m->name, &m->model, r->from, err);
+        *row = ht_refused_row(&r->set, &options, system, m->name, &m->model, err);
     } else {
         return status;
     }
@@ -97,24 +96,14 @@ static enum ht_status row_of(const struct request *r, const char *system, const 
 static enum ht_status run_row(void *ctx, size_t i, struct ht_error *err)
 {
     const struct request *r = ctx;
-    const char *system = r->systems.list[i % r->systems.n];
-    const struct ht_family *family = &r->families[i / r->systems.n];
+    const char *system = r->set.systems.list[i % r->set.systems.n];
+    const struct ht_family *family = &r->families[i / r->set.systems.n];
     struct ht_maxsize found;
-    enum ht_status status = ht_maxsize_find(r->options, system, r->of, family, err, &found);
+    enum ht_status status = ht_maxsize_find(r->set.options, system, r->of, family, err, &found);
     return status == HT_OK || status == HT_BAD_INPUT ? row_of(r, system, family, &found, err, &r->rows[i]) : status;
 }
 
 /* ---- output ---------------------------------------------------------------------------------------------------- */
-
-static const char *text_of(const json_t *row, const char *key)
-{
-    return json_string_value(ht_row_value(row, key));
-}
-
-static double number_of(const json_t *row, const char *key)
-{
-    return json_number_value(ht_row_value(row, key));
-}
 
 static void add_amount(double amount, enum ht_size_of of, struct ht_table *t)
 {
@@ -126,29 +115,23 @@ static void add_limit(const json_t *row, enum ht_size_of of, struct ht_table *t,
 {
     char text[HT_QUANTITY_TEXT];
     const json_t *next = json_object_get(row, "next");
-    const char *space = text_of(row, "next_short_of");
+    const char *space = ht_row_text(row, "next_short_of");
     if (!next) {
         bool asked = json_is_object(json_object_get(row, "largest"));
         ht_table_cell(t, "-");
         if (asked)
             ht_table_cell(t, "nothing up to the largest size tried");
         else
-            ht_table_cell(t, "refused [%zu]", ht_note_of(notes, text_of(row, "reason")));
+            ht_table_cell(t, "refused [%zu]", ht_note_of(notes, ht_row_text(row, "reason")));
         return;
     }
     add_amount(json_number_value(json_object_get(next, "amount")), of, t);
-    size_t note = ht_note_of(notes, text_of(row, "next_reason"));
+    size_t note = ht_note_of(notes, ht_row_text(row, "next_reason"));
     if (space)
         ht_table_cell(t, "%s short by %s [%zu]", space,
-                      ht_format_quantity(HT_BYTES, number_of(row, "next_short_bytes"), text), note);
+                      ht_format_quantity(HT_BYTES, ht_row_number(row, "next_short_bytes"), text), note);
     else
-        ht_table_cell(t, "%s [%zu]", text_of(row, "next_status"), note);
-}
-
-static void add_peak(const json_t *row, const char *key, struct ht_table *t)
-{
-    const json_t *peak = ht_row_value(row, key);
-    ht_table_bytes(t, json_is_integer(peak) ? json_integer_value(peak) : -1);
+        ht_table_cell(t, "%s [%zu]", ht_row_text(row, "next_status"), note);
 }
 
 static void add_row(const json_t *row, enum ht_size_of of, struct ht_table *t, struct ht_notes *notes)
@@ -156,23 +139,23 @@ static void add_row(const json_t *row, enum ht_size_of of, struct ht_table *t, s
     char text[HT_QUANTITY_TEXT];
     const json_t *largest = json_object_get(row, "largest");
     bool found = json_is_object(largest);
-    ht_table_cell(t, "%s", text_of(row, "system"));
-    ht_table_cell(t, "%s", text_of(row, "model"));
+    ht_table_cell(t, "%s", ht_row_text(row, "system"));
+    ht_table_cell(t, "%s", ht_row_text(row, "model"));
     if (of == HT_SIZE_MODEL && found)
         ht_table_cell(t, "%lld", (long long)json_integer_value(json_object_get(largest, "blocks")));
     else if (of == HT_SIZE_MODEL)
         ht_table_cell(t, "-");
     if (found)
-        add_amount(number_of(row, "amount"), of, t);
+        add_amount(ht_row_number(row, "amount"), of, t);
     else
         ht_table_cell(t, "none");
     if (json_object_get(row, "iteration_time_s") && found) {
-        ht_table_cell(t, "%s", ht_format_quantity(HT_TIME, 1e9 * number_of(row, "iteration_time_s"), text));
-        ht_table_cell(t, "%.4g", number_of(row, "tflops_per_gpu"));
-        add_peak(row, "device_peak_bytes", t);
-        add_peak(row, "host_peak_bytes", t);
+        ht_table_cell(t, "%s", ht_format_quantity(HT_TIME, 1e9 * ht_row_number(row, "iteration_time_s"), text));
+        ht_table_cell(t, "%.4g", ht_row_number(row, "tflops_per_gpu"));
+        ht_row_bytes(row, "device_peak_bytes", t);
+        ht_row_bytes(row, "host_peak_bytes", t);
     } else if (found) { /* it fits, but is refused as a simulation */
-        ht_table_cell(t, "refused [%zu]", ht_note_of(notes, text_of(row, "reason")));
+        ht_table_cell(t, "refused [%zu]", ht_note_of(notes, ht_row_text(row, "reason")));
         for (int i = 1; i < 4; i++) ht_table_cell(t, "-");
     } else {
         for (int i = 0; i < 4; i++) ht_table_cell(t, "-");
@@ -194,8 +177,8 @@ static void print_rows(const void *ctx, const json_t *rows)
     size_t i;
     const json_t *row;
     json_array_foreach(rows, i, row) add_row(row, r->of, table, &notes);
-    printf("largest %s that fits, of %zu system%s (proved; rates simulated)\n", nouns[r->of], r->systems.n,
-           r->systems.n == 1 ? "" : "s");
+    printf("largest %s that fits, of %zu system%s (proved; rates simulated)\n", nouns[r->of], r->set.systems.n,
+           r->set.systems.n == 1 ? "" : "s");
     ht_rows_print_scenario(rows, ht_size_names[r->of], stdout);
     puts("Next: the next larger size, and the memory that its schedule lacks.\n");
     ht_table_print(table, "", stdout);
@@ -221,26 +204,17 @@ static void write_csv(const json_t *rows, FILE *out)
 static enum ht_status read_request(const struct ht_options *o, struct ht_error *err, struct request *r)
 {
     const char *of = o->compare.of ? o->compare.of : "model";
-    const struct ht_system *ignored;
-    enum ht_status status = HT_OK;
-    while (r->of < HT_N_SIZES && strcmp(of, ht_size_names[r->of]) != 0) r->of++;
+    r->of = (enum ht_size_of)ht_index_of(of, ht_size_names, HT_N_SIZES);
     if (r->of == HT_N_SIZES)
         return ht_fail(err, HT_BAD_INPUT, "--of: unknown size '%s'; expected model, batch or seq", of);
     if ((r->of == HT_SIZE_BATCH && o->request.batch) || (r->of == HT_SIZE_SEQ && o->request.seq))
         return ht_fail(err, HT_BAD_INPUT, "--%s is given, and --of %s looks for it: expected one of the two", of, of);
-    if (!r->systems.n) return ht_fail(err, HT_BAD_INPUT, "the list of systems is empty; expected A,B or none for all");
-    if (!o->request.cluster)
-        return ht_fail(err, HT_BAD_INPUT, "--cluster is missing; hetbench list clusters shows those there are");
-    if (!r->models.n)
-        return ht_fail(err, HT_BAD_INPUT, "--models is missing; expected a list such as A,B or 'autohete-*'");
     struct ht_disks disks;
-    status = ht_disks_read(&o->platform, err, &disks); /* are the directories there? */
+    enum ht_status status = ht_disks_read(&o->platform, err, &disks); /* are the directories there? */
     if (status == HT_OK) ht_disks_free(&disks);
-    for (size_t s = 0; s < r->systems.n && status == HT_OK; s++)
-        status = ht_system_find(r->systems.list[s], err, &ignored);
     if (status != HT_OK) return status;
     struct ht_family all;
-    status = ht_family_create(r->models.list, r->models.n, err, &all);
+    status = ht_family_create(r->set.models.list, r->set.models.n, err, &all);
     if (status != HT_OK) return status;
     r->n_families = r->of == HT_SIZE_MODEL ? 1 : all.n;
     r->families = HT_NEW_ARRAY(struct ht_family, r->n_families);
@@ -275,20 +249,21 @@ static enum ht_status budget_here(struct ht_options *o, const char *model, struc
 static int by_size(const void *a, const void *b)
 {
     const json_t *x = *(json_t *const *)a, *y = *(json_t *const *)b;
-    double p = x ? number_of(x, "amount") : -1, q = y ? number_of(y, "amount") : -1;
+    double p = x ? ht_row_number(x, "amount") : -1, q = y ? ht_row_number(y, "amount") : -1;
     if (p != q) return p < q ? 1 : -1;
-    return x && y ? strcmp(text_of(x, "system"), text_of(y, "system")) : 0;
+    return x && y ? strcmp(ht_row_text(x, "system"), ht_row_text(y, "system")) : 0;
 }
 
 static void arrange(void *ctx, json_t **rows)
 {
     const struct request *r = ctx;
-    for (size_t i = 0; i < r->n_families; i++) qsort(rows + i * r->systems.n, r->systems.n, sizeof(*rows), by_size);
+    for (size_t i = 0; i < r->n_families; i++)
+        qsort(rows + i * r->set.systems.n, r->set.systems.n, sizeof(*rows), by_size);
 }
 
 static enum ht_status run_rows(struct request *r, json_t *root, struct ht_error *err)
 {
-    size_t n = r->n_families * r->systems.n;
+    size_t n = r->n_families * r->set.systems.n;
     struct ht_tasks tasks = {.name = "maxsize", .noun = "rows", .n = n, .ctx = r, .run = run_row};
     r->rows = HT_NEW_ARRAY(json_t *, n);
     enum ht_status status = ht_row_set_make(&tasks, r->rows, arrange, root, err);
@@ -299,24 +274,17 @@ static enum ht_status run_rows(struct request *r, json_t *root, struct ht_error 
 static enum ht_status run(const struct ht_options *options, struct ht_error *err)
 {
     struct ht_options own = *options;
-    struct request r = {.options = &own, .from = ht_provenance_json()};
-    struct ht_row_set_output output = {"maxsize", options, &r, print_rows, write_csv};
-    ht_words_split(options->compare.models ? options->compare.models : "", &r.models);
-    ht_words_split(options->n_words ? options->words[0] : "", &r.systems);
-    if (!options->n_words)
-        for (size_t i = 0; ht_system_at(i); i++)
-            HT_PUSH(r.systems.list, r.systems.n, r.systems.cap, ht_system_at(i)->name);
-    json_t *root = json_pack("{s:s}", "obtained", "simulated");
-    json_object_update(root, r.from);
-    enum ht_status status = read_request(options, err, &r);
+    struct request r = {0};
+    struct ht_row_set_output output = {"maxsize", &r.set, &r, print_rows, write_csv};
+    enum ht_status status = ht_row_set_read(&own, options->n_words ? options->words[0] : NULL, err, &r.set);
+    json_t *root = ht_row_set_root(&r.set);
+    if (status == HT_OK) status = read_request(options, err, &r);
     if (status == HT_OK) status = budget_here(&own, r.families[0].models[0].name, err);
     if (status == HT_OK) status = run_rows(&r, root, err);
     status = ht_row_set_finish(status, &output, root, err);
-    json_decref(r.from);
     for (size_t i = 0; i < r.n_families; i++) ht_family_free(&r.families[i]);
     free(r.families);
-    ht_words_free(&r.models);
-    ht_words_free(&r.systems);
+    ht_row_set_free(&r.set);
     return status;
 }
 

@@ -2,6 +2,7 @@
 #include "harness/cli/commands.h"
 
 #include "common/base/units.h"
+#include "harness/cli/job_report.h"
 #include "harness/result/result.h"
 #include "harness/result/table.h"
 
@@ -28,29 +29,18 @@ static void print_inputs(const struct ht_plan *plan)
     ht_table_destroy(t);
 }
 
+static void print(const struct ht_job *job)
+{
+    char text[HT_QUANTITY_TEXT];
+    if (job->plan.planned_s > 0)
+        printf("iteration time by the paper's own model: %s\n",
+               ht_format_quantity(HT_TIME, job->plan.planned_s * 1e9, text));
+    print_inputs(&job->plan);
+}
+
 static enum ht_status run(const struct ht_options *options, struct ht_error *err)
 {
-    struct ht_job job;
-    struct ht_result result = {0};
-    enum ht_status status = ht_job_create(options, NULL, NULL, HT_JOB_BOUNDED, err, &job);
-    if (status != HT_OK) return status;
-    status = ht_result_create(&job, NULL, NULL, 0, err, &result);
-    if (status == HT_OK) status = ht_job_dump(&job, options->plan.dump, err);
-    if (status == HT_OK && options->json) {
-        status = ht_json_print(ht_result_json(&result), err);
-    } else if (status == HT_OK) {
-        ht_job_print(&job, stdout);
-        char text[HT_QUANTITY_TEXT];
-        if (job.plan.planned_s > 0)
-            printf("iteration time by the paper's own model: %s\n",
-                   ht_format_quantity(HT_TIME, job.plan.planned_s * 1e9, text));
-        print_inputs(&job.plan);
-        ht_memory_print(&result, stdout);
-    }
-    if (status == HT_OK && job.answer != HT_OK) status = ht_fail(err, job.answer, "%s", job.reason);
-    ht_result_free(&result);
-    ht_job_free(&job);
-    return status;
+    return ht_job_report(options, print, NULL, err);
 }
 
 const struct ht_command ht_cmd_plan = {

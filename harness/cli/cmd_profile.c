@@ -16,7 +16,7 @@
 #include "common/base/text.h"
 #include "common/base/interrupt.h"
 #include "common/base/units.h"
-#include "harness/run/disks.h"
+#include "harness/cli/lists.h"
 #include "harness/run/engine.h"
 #include "harness/result/heading.h"
 #include "harness/run/job.h"
@@ -102,38 +102,9 @@ static enum ht_status build(const struct ht_system *system, struct ht_scenario *
     return status == HT_INFEASIBLE ? HT_OK : status;
 }
 
-/* Takes the next name of a list with commas. Returns false at its end. */
-static bool next_name(const char **list, char name[HT_NAME_BYTES])
-{
-    size_t n = strcspn(*list, ",");
-    if (n == 0) return false;
-    snprintf(name, HT_NAME_BYTES, "%.*s", (int)n, *list);
-    *list += n + ((*list)[n] == ',');
-    return true;
-}
-
-static enum ht_status check_systems(const struct ht_options *o, struct ht_error *err)
-{
-    const char *list = o->compare.systems ? o->compare.systems : "";
-    const struct ht_system *ignored;
-    char name[HT_NAME_BYTES];
-    enum ht_status status = HT_OK;
-    while (status == HT_OK && next_name(&list, name)) status = ht_system_find(name, err, &ignored);
-    return status;
-}
-
-static bool is_asked_for(const struct ht_options *o, const struct ht_system *system)
-{
-    const char *list = o->compare.systems ? o->compare.systems : "";
-    char name[HT_NAME_BYTES];
-    bool found = !o->compare.systems;
-    while (!found && next_name(&list, name)) found = !strcmp(name, system->name);
-    return found;
-}
-
 static enum ht_status measure(const struct ht_options *o, const struct ht_platform *platform,
-                              struct ht_scenario *scenario, const struct ht_cpu_split *split, struct ht_error *err,
-                              struct ht_samples *samples)
+                              const struct ht_words *systems, struct ht_scenario *scenario,
+                              const struct ht_cpu_split *split, struct ht_error *err, struct ht_samples *samples)
 {
     const struct ht_disk_options *disk = platform->disks.options.n_dirs ? &platform->disks.options : NULL;
     struct progress progress = {.began_s = ht_now_s(),
@@ -156,7 +127,7 @@ static enum ht_status measure(const struct ht_options *o, const struct ht_platfo
     for (; progress.index < progress.n_systems && status == HT_OK; progress.index++) {
         const struct ht_system *system = ht_system_at((size_t)progress.index);
         struct ht_schedule *schedule = NULL;
-        if (!is_asked_for(o, system)) continue;
+        if (!ht_words_have(systems, system->name)) continue;
         progress.system = system->name;
         status = build(system, scenario, err, &schedule);
         bool lacks_disk = schedule && !disk && ht_disks_holds(schedule);
@@ -207,9 +178,7 @@ static json_t *outcome_json(const struct outcome *x)
                              (json_int_t)s->micro_batch, "seq", (json_int_t)s->seq, "blocks_run", (json_int_t)x->blocks,
                              "device_cores", x->split.n_device, "host_cores", x->split.n_host, "shared_cores",
                              (int)x->split.shared, "repeat", (json_int_t)x->options->measure.repeat);
-    json_t *origin = ht_provenance_json();
-    json_object_update(root, origin);
-    json_decref(origin);
+    ht_provenance_add(root);
     json_object_set_new(root, "scenario", ht_scenario_json(s, HT_EQUAL_REPLICAS));
     if (x->disk.read_bytes_per_s > 0)
         json_object_set_new(root, "disk",
@@ -292,8 +261,8 @@ static enum ht_status save(const struct outcome *x, const char *path, struct ht_
 }
 
 /* Measures the scenario on the platform, and reports. */
-static enum ht_status measure_and_report(const struct ht_platform *platform, struct outcome *x,
-                                         struct ht_scenario *scenario, struct ht_error *err)
+static enum ht_status measure_and_report(const struct ht_platform *platform, const struct ht_words *systems,
+                                         struct outcome *x, struct ht_scenario *scenario, struct ht_error *err)
 {
     const struct ht_options *o = x->options;
     const struct ht_disk_options *disk = &platform->disks.options;
@@ -303,7 +272,7 @@ static enum ht_status measure_and_report(const struct ht_platform *platform, str
     enum ht_status status =
         ht_cpu_split_cores(cores ? (int)cores : 1, err, &x->split); /* 1: beside a GPU, for its lanes */
     if (status == HT_OK && disk->n_dirs) status = ht_disks_measure(disk, err, &x->disk);
-    if (status == HT_OK) status = measure(o, platform, &small, &x->split, err, &x->samples);
+    if (status == HT_OK) status = measure(o, platform, systems, &small, &x->split, err, &x->samples);
     if (status == HT_OK && o->out) status = save(x, o->out, err);
     if (status == HT_OK && o->json)
         status = ht_json_print(outcome_json(x), err);
@@ -319,17 +288,20 @@ static enum ht_status run(const struct ht_options *o, struct ht_error *err)
     struct ht_scenario scenario = {0};
     struct outcome x = {.options = o, .scenario = &scenario};
     struct ht_platform platform;
+    struct ht_words systems;
     if (!request.model)
         return ht_fail(err, HT_BAD_INPUT, "--model is missing; hetbench list models shows those there are");
-    enum ht_status status = check_systems(o, err);
+    enum ht_status status = ht_words_of_systems(o->compare.systems, err, &systems);
     if (status == HT_OK) status = ht_platform_read(o, "profile", err, &platform);
-    if (status != HT_OK) return status;
+    if (status != HT_OK) goto out;
     request.cluster = "local";
     if (platform.kind == HT_PLATFORM_GPU) request.local_gpu = &platform.gpu;
     status = ht_scenario_create(&request, err, &scenario);
-    if (status == HT_OK) status = measure_and_report(&platform, &x, &scenario, err);
+    if (status == HT_OK) status = measure_and_report(&platform, &systems, &x, &scenario, err);
     ht_scenario_free(&scenario);
     ht_platform_free(&platform);
+out:
+    ht_words_free(&systems);
     return status;
 }
 

@@ -2,7 +2,6 @@
    (harness/report/report.py, matplotlib). This file finds interpreter and script, and passes their last message on. */
 #include "harness/cli/commands.h"
 
-#include "common/base/array.h"
 #include "common/base/interrupt.h"
 #include "harness/result/result.h"
 
@@ -73,14 +72,13 @@ static enum ht_status run(const struct ht_options *options, struct ht_error *err
     int code = 0;
     enum ht_status status = find_script(script, sizeof(script), err);
     if (status != HT_OK) return status;
-    char *python = ht_strdup(interpreter()), *dir = ht_strdup(options->words[0]), *end = ht_strdup("--");
-    char *out = ht_strdup(options->out ? options->out : options->words[0]), *flag = ht_strdup("--out");
-    char *json = options->json ? ht_strdup("--json") : NULL;
-    char *plain[] = {python, script, flag, out, end, dir, NULL},
-         *as_json[] = {python, script, flag, out, json, end, dir, NULL};
-    status = run_python(json ? as_json : plain, err, &code, said, sizeof(said));
-    char *words[] = {python, dir, end, out, flag, json};
-    for (size_t i = 0; i < HT_COUNT(words); i++) free(words[i]);
+    const char *dir = options->words[0], *out = options->out ? options->out : dir;
+    const char *argv[8] = {interpreter(), script, "--out", out};
+    int n = 4;
+    if (options->json) argv[n++] = "--json";
+    argv[n++] = "--";
+    argv[n++] = dir;
+    status = run_python((char *const *)argv, err, &code, said, sizeof(said));
     if (status != HT_OK) return status;
     if (ht_interrupted()) return ht_fail(err, HT_INTERRUPTED, "interrupted; no page was written");
     if (code == 0) return HT_OK;

@@ -2,6 +2,7 @@
 #include "harness/cli/commands.h"
 
 #include "common/base/array.h"
+#include "harness/cli/job_report.h"
 #include "harness/result/evaluate.h"
 #include "harness/run/simulate.h"
 
@@ -28,11 +29,7 @@ static enum ht_status run(const struct ht_options *options, struct ht_error *err
     if (e.result.trace) status = check_replay(e.result.trace, err);
     if (status == HT_OK) status = ht_save_trace(e.result.trace, options->trace, err);
     if (status == HT_OK) status = ht_job_dump(&e.job, options->plan.dump, err);
-    if (status == HT_OK && options->json)
-        status = ht_json_print(ht_result_json(&e.result), err);
-    else if (status == HT_OK)
-        ht_result_print(&e.result, stdout);
-    if (status == HT_OK && e.job.answer != HT_OK) status = ht_fail(err, e.job.answer, "%s", e.job.reason);
+    if (status == HT_OK) status = ht_result_show(&e.result, options->json, err);
     ht_evaluation_free(&e);
     return status;
 }

@@ -1,5 +1,6 @@
 /* hetbench train: real training on this machine, or the memory ledger when it does not fit. */
 #include "harness/cli/commands.h"
+#include "harness/cli/job_report.h"
 #include "harness/cli/train_report.h"
 
 #include "common/base/array.h"
@@ -116,12 +117,9 @@ static enum ht_status refuse(const struct ht_options *o, const struct ht_job *jo
 {
     struct ht_result result = {0};
     enum ht_status status = ht_result_create(job, NULL, NULL, 0, err, &result);
-    if (status == HT_OK && o->json)
-        status = ht_json_print(ht_result_json(&result), err);
-    else if (status == HT_OK)
-        ht_result_print(&result, stdout);
+    if (status == HT_OK) status = ht_result_show(&result, o->json, err);
     ht_result_free(&result);
-    return status == HT_OK ? ht_fail(err, job->answer, "%s", job->reason) : status;
+    return status;
 }
 
 static enum ht_status invalid(const struct ht_emulated *e, struct ht_error *err)

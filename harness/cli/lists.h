@@ -2,6 +2,9 @@
 #ifndef HT_HARNESS_CLI_LISTS_H
 #define HT_HARNESS_CLI_LISTS_H
 
+#include "common/base/status.h"
+
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 
@@ -14,6 +17,9 @@ struct ht_words {
 /* Cuts "A,B" into words. Empty ones are left out. */
 void ht_words_split(const char *commas, struct ht_words *out);
 void ht_words_free(struct ht_words *w);
+bool ht_words_have(const struct ht_words *w, const char *word);
+/* Cuts a list of systems, NULL for all, and checks that it has some and that all exist. Free it also after an error. */
+enum ht_status ht_words_of_systems(const char *commas, struct ht_error *err, struct ht_words *out);
 
 /* Reasons of rows that do not run. Each is listed once, whole, below the table. */
 struct ht_notes {

@@ -13,15 +13,52 @@
 
 static const char refused[] = "refused";
 
-json_t *ht_refused_row(const struct ht_options *options, const char *system, const char *name,
-                       const struct ht_model *model, json_t *provenance, const struct ht_error *why)
+enum ht_status ht_row_set_read(const struct ht_options *options, const char *systems, struct ht_error *err,
+                               struct ht_row_set *out)
+{
+    const char *models = options->compare.models;
+    *out = (struct ht_row_set){.options = options, .from = ht_provenance_json()};
+    ht_words_split(models ? models : "", &out->models);
+    enum ht_status status = ht_words_of_systems(systems, err, &out->systems);
+    if (!out->models.n)
+        return ht_fail(err, HT_BAD_INPUT, "--models is missing; expected a list such as A,B or 'autohete-*'");
+    if (!options->request.cluster)
+        return ht_fail(err, HT_BAD_INPUT, "--cluster is missing; hetbench list clusters shows those there are");
+    return status;
+}
+
+void ht_row_set_free(struct ht_row_set *set)
+{
+    ht_words_free(&set->systems);
+    ht_words_free(&set->models);
+    json_decref(set->from);
+}
+
+const char *ht_row_text(const json_t *row, const char *key)
+{
+    return json_string_value(ht_row_value(row, key));
+}
+
+double ht_row_number(const json_t *row, const char *key)
+{
+    return json_number_value(ht_row_value(row, key));
+}
+
+void ht_row_bytes(const json_t *row, const char *key, struct ht_table *t)
+{
+    const json_t *bytes = ht_row_value(row, key);
+    ht_table_bytes(t, json_is_integer(bytes) ? json_integer_value(bytes) : -1);
+}
+
+json_t *ht_refused_row(const struct ht_row_set *set, const struct ht_options *options, const char *system,
+                       const char *name, const struct ht_model *model, const struct ht_error *why)
 {
     struct ht_scenario_request request = ht_job_request(options, name);
     struct ht_scenario scenario;
     const struct ht_system *found;
     struct ht_error ignored;
     json_t *row = json_pack("{s:s,s:o,s:s}", "status", refused, "reason", ht_json_text(why->text), "system", system);
-    json_object_update(row, provenance);
+    json_object_update(row, set->from);
     if (ht_system_find(system, &ignored, &found) == HT_OK &&
         ht_scenario_create(&request, &ignored, &scenario) == HT_OK) {
         json_object_set_new(row, "title", json_string(ht_system_title(found, &scenario)));
@@ -44,13 +81,13 @@ static enum ht_status check_refused(const json_t *rows, struct ht_error *err)
     bool same = true;
     json_array_foreach(rows, i, row)
     {
-        if (strcmp(json_string_value(json_object_get(row, "status")), refused) != 0) return HT_OK;
+        if (strcmp(ht_row_text(row, "status"), refused) != 0) return HT_OK;
         same &= json_equal(json_object_get(row, "reason"), reason);
     }
     if (!first) return HT_OK;
     if (same) return ht_fail(err, HT_BAD_INPUT, "%.1000s", json_string_value(reason));
-    return ht_fail(err, HT_BAD_INPUT, "%s on %s: %.900s", json_string_value(json_object_get(first, "system")),
-                   json_string_value(ht_row_value(first, "model")), json_string_value(reason));
+    return ht_fail(err, HT_BAD_INPUT, "%s on %s: %.900s", ht_row_text(first, "system"), ht_row_text(first, "model"),
+                   json_string_value(reason));
 }
 
 enum ht_status ht_row_set_make(const struct ht_tasks *tasks, json_t **rows, void (*arrange)(void *ctx, json_t **rows),
@@ -66,10 +103,17 @@ enum ht_status ht_row_set_make(const struct ht_tasks *tasks, json_t **rows, void
     return status == HT_OK ? check_refused(list, err) : status;
 }
 
+json_t *ht_row_set_root(const struct ht_row_set *set)
+{
+    json_t *root = json_pack("{s:s}", "obtained", "simulated");
+    json_object_update(root, set->from);
+    return root;
+}
+
 enum ht_status ht_row_set_finish(enum ht_status made, const struct ht_row_set_output *output, json_t *root,
                                  struct ht_error *err)
 {
-    const struct ht_options *o = output->options;
+    const struct ht_options *o = output->set->options;
     const json_t *rows = json_object_get(root, "rows");
     size_t n = json_array_size(rows);
     bool partial = made == HT_INTERRUPTED;

@@ -73,3 +73,10 @@ json_t *ht_provenance_json(void)
     return json_pack("{s:o,s:s,s:s}", "command", ht_json_text(ht_command_line(command, sizeof(command))), "commit",
                      ht_built_commit(), "machine", where);
 }
+
+void ht_provenance_add(json_t *root)
+{
+    json_t *from = ht_provenance_json();
+    json_object_update(root, from);
+    json_decref(from);
+}

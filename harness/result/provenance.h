@@ -17,5 +17,6 @@ const char *ht_built_commit(void);
 
 /* Returns {"command": .., "commit": .., "machine": ..}. commit: ht_built_commit. machine: processor, cores, memory. */
 json_t *ht_provenance_json(void);
+void ht_provenance_add(json_t *root); /* adds the same */
 
 #endif

@@ -208,9 +208,8 @@ json_t *ht_result_values_json(const struct ht_result *r)
 
 json_t *ht_result_json(const struct ht_result *r)
 {
-    json_t *root = ht_result_values_json(r), *from = ht_provenance_json();
-    json_object_update(root, from);
-    json_decref(from);
+    json_t *root = ht_result_values_json(r);
+    ht_provenance_add(root);
     return root;
 }
 

@@ -107,45 +107,43 @@ static const json_t *value_of(const json_t *row, const char *column)
 
 static void write_csv(const json_t *rows, FILE *out)
 {
-    static const char *const columns[] = {
-        "series",
-        "system",
-        "variant",
-        "chosen",
-        "model",
-        "params",
-        "cluster",
-        "batch",
-        "micro_batch",
-        "seq",
-        "numerics",
-        "software",
-        "device_memory_bytes",
-        "host_memory_bytes",
-        "ssds",
-        "status",
-        "iteration_time_s",
-        "ok_iteration_time_s",
-        "bad_iteration_time_s",
-        "samples_per_s",
-        "tokens_per_s",
-        "tflops_per_gpu",
-        "hardware_tflops_per_gpu",
-        "mfu",
-        "price_usd",
-        "tokens_per_s_per_1000_usd",
-        "tflops_per_1000_usd",
-        "lower_bound_s",
-        "lower_bound_of",
-        "bubble_ratio",
-        "device_peak_bytes",
-        "host_peak_bytes",
-        "break_even_pcie_bytes_per_s",
-        "break_even_cpu_adam_params_per_s",
-        "obtained",
-        "commit",
-        "reason",
-    };
+    static const char *const columns[] = {"series",
+                                          "system",
+                                          "variant",
+                                          "chosen",
+                                          "model",
+                                          "params",
+                                          "cluster",
+                                          "batch",
+                                          "micro_batch",
+                                          "seq",
+                                          "numerics",
+                                          "software",
+                                          "device_memory_bytes",
+                                          "host_memory_bytes",
+                                          "ssds",
+                                          "status",
+                                          "iteration_time_s",
+                                          "ok_iteration_time_s",
+                                          "bad_iteration_time_s",
+                                          "samples_per_s",
+                                          "tokens_per_s",
+                                          "tflops_per_gpu",
+                                          "hardware_tflops_per_gpu",
+                                          "mfu",
+                                          "price_usd",
+                                          "tokens_per_s_per_1000_usd",
+                                          "tflops_per_1000_usd",
+                                          "lower_bound_s",
+                                          "lower_bound_of",
+                                          "bubble_ratio",
+                                          "device_peak_bytes",
+                                          "host_peak_bytes",
+                                          "break_even_pcie_bytes_per_s",
+                                          "break_even_cpu_adam_params_per_s",
+                                          "obtained",
+                                          "commit",
+                                          "reason"};
     ht_rows_csv(rows, columns, HT_COUNT(columns), value_of, out);
 }
 
@@ -211,9 +209,8 @@ static json_t *document(const struct ht_experiment *e)
 {
     json_t *root = json_pack("{s:s,s:s,s:s,s:s,s:b}", "experiment", e->name, "title", e->title[0] ? e->title : e->name,
                              "source", e->source, "obtained", "simulated", "complete", 0);
-    json_t *from = ht_provenance_json(), *series = json_array();
-    json_object_update(root, from);
-    json_decref(from);
+    json_t *series = json_array();
+    ht_provenance_add(root);
     json_object_set_new(root, "cluster", e->cluster[0] ? json_string(e->cluster) : json_null());
     json_object_set_new(root, "figure", json_string(ht_figure_names[e->figure]));
     json_object_set_new(root, "batches_per_node", json_boolean(e->per_node));
