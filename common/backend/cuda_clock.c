@@ -7,7 +7,8 @@
  */
 #include "common/backend/cuda_clock.h"
 
-#include <time.h>
+#include "common/base/clock.h"
+
 
 /* Tries to determine when the base was reached. */
 enum { BASE_TRIES = 8 };
@@ -17,9 +18,7 @@ enum { BASE_TRIES = 8 };
 
 int64_t ht_cuda_now_ns(void)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+    return ht_now_ns();
 }
 
 /* An event was reached between the call that asks and its return: the quickest of some tries is the most exact. */

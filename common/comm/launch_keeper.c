@@ -2,6 +2,7 @@
 #include "common/comm/launch_keeper.h"
 
 #include "common/base/array.h"
+#include "common/base/clock.h"
 #include "common/comm/launch_message.h"
 
 #include <dirent.h>
@@ -17,7 +18,6 @@
 #include <sys/prctl.h>
 #include <sys/statvfs.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -55,13 +55,6 @@ struct keeper {
     char printed[4096];    /* the beginning of mpirun's output; ends with a zero */
     size_t n_printed;
 };
-
-static int64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * 1000000000 + t.tv_nsec;
-}
 
 /* ---- /proc ------------------------------------------------------------------------------------------------------ */
 
@@ -159,7 +152,7 @@ static struct rank *find(struct keeper *k, pid_t pid)
 
 static void set_deadline(struct keeper *k)
 {
-    if (!k->deadline_ns) k->deadline_ns = now_ns() + (int64_t)GRACE_S * 1000000000;
+    if (!k->deadline_ns) k->deadline_ns = ht_now_ns() + (int64_t)GRACE_S * 1000000000;
 }
 
 /* Records that a rank's process has ended. The others may wait for one that did not end well. */
@@ -375,7 +368,7 @@ static bool follow(struct keeper *k, int *waited)
         read_ranks(k);
         if (k->output >= 0) read_output(k);
         if (k->n_connected < k->job->ranks) find_ranks(k);
-        if (k->deadline_ns && now_ns() > k->deadline_ns && !k->overdue) {
+        if (k->deadline_ns && ht_now_ns() > k->deadline_ns && !k->overdue) {
             kill(k->mpirun, SIGKILL);
             k->overdue = true;
         }

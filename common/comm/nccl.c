@@ -6,6 +6,7 @@
 #include "common/comm/nccl.h"
 
 #include "common/base/array.h"
+#include "common/base/clock.h"
 #include "common/comm/nccl_order.h"
 #include "common/comm/tags.h"
 
@@ -159,22 +160,15 @@ static struct ht_message *take_pending(struct impl *x, int64_t id)
     return NULL;
 }
 
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 /* Waits until the communicator is no longer busy. Returns its error, or that the deadline has passed. */
 static const char *settle(struct impl *x)
 {
-    double end_s = now_s() + x->deadline_s;
+    double end_s = ht_now_s() + x->deadline_s;
     bool busy = true;
     const char *why = NULL;
     while (!why && busy) {
         why = x->api->state(x->nccl, &busy);
-        if (!why && busy && now_s() > end_s) why = "the other ranks did not come in time";
+        if (!why && busy && ht_now_s() > end_s) why = "the other ranks did not come in time";
         if (busy && !why) usleep(POLL_US);
     }
     return why;
@@ -527,7 +521,7 @@ static enum ht_status create(struct impl *x, const char *id, struct ht_error *er
 {
     int32_t n = x->over->size, me = x->over->rank, failed = -1, silent;
     struct word *words = HT_NEW_ARRAY(struct word, n);
-    double begin_s = now_s();
+    double begin_s = ht_now_s();
     char text[sizeof(x->why)] = "";
     bool busy = true;
     for (int32_t i = 0; i < n; i++)
@@ -536,7 +530,7 @@ static enum ht_status create(struct impl *x, const char *id, struct ht_error *er
     while (!why && busy && failed < 0) {
         why = x->api->state(x->nccl, &busy);
         failed = hear(x, words, &silent);
-        if (!why && busy && now_s() - begin_s > x->deadline_s) {
+        if (!why && busy && ht_now_s() - begin_s > x->deadline_s) {
             snprintf(text, sizeof(text), "not connected to the other ranks within %g s", x->deadline_s);
             why = text;
         }
@@ -548,7 +542,7 @@ static enum ht_status create(struct impl *x, const char *id, struct ht_error *er
         words[i].mine = good;
         if (i != me) ht_comm_send(x->over, i, HT_TAG_NCCL, &words[i].mine, 1, &words[i].out);
     }
-    while (failed = hear(x, words, &silent), silent >= 0 && now_s() - begin_s < 2 * x->deadline_s) usleep(POLL_US);
+    while (failed = hear(x, words, &silent), silent >= 0 && ht_now_s() - begin_s < 2 * x->deadline_s) usleep(POLL_US);
     if ((!good || failed >= 0) && x->nccl) {
         (void)x->api->abort(x->nccl);
         x->nccl = NULL;

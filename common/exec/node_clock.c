@@ -1,17 +1,10 @@
 #include "common/exec/node_clock.h"
 
+#include "common/base/clock.h"
 #include "common/comm/tags.h"
 
-#include <time.h>
 
 enum { ROUND_TRIPS = 100 };
-
-static int64_t clock_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
 
 static enum ht_status pass(struct ht_comm *c, int32_t peer, bool send, int64_t *ns, struct ht_error *err)
 {
@@ -29,7 +22,7 @@ static enum ht_status answer(struct ht_comm *c, int32_t leader, struct ht_error 
     for (int i = 0; i < ROUND_TRIPS && !status; i++) {
         int64_t t;
         status = pass(c, leader, false, &t, err);
-        t = clock_ns();
+        t = ht_now_ns();
         if (!status) status = pass(c, leader, true, &t, err);
     }
     return status;
@@ -46,10 +39,10 @@ static enum ht_status ask(struct ht_comm *c, struct ht_node_offset *best, struct
 {
     enum ht_status status = HT_OK;
     for (int i = 0; i < ROUND_TRIPS && !status; i++) {
-        int64_t begin = clock_ns(), sent = begin, theirs = 0;
+        int64_t begin = ht_now_ns(), sent = begin, theirs = 0;
         status = pass(c, 0, true, &sent, err);
         if (!status) status = pass(c, 0, false, &theirs, err);
-        struct ht_node_offset found = ht_node_offset_of(begin, clock_ns(), theirs);
+        struct ht_node_offset found = ht_node_offset_of(begin, ht_now_ns(), theirs);
         if (!status && (i == 0 || found.error_ns < best->error_ns)) *best = found;
     }
     return status;

@@ -1,11 +1,11 @@
 #include "common/exec/node_mailbox.h"
 
+#include "common/base/clock.h"
 #include "common/base/futex.h"
 
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
-#include <time.h>
 
 enum { POLL_NS = 100000000 };
 
@@ -62,19 +62,12 @@ enum ht_status ht_mailbox_await(const struct ht_node *n, struct ht_mailbox *mail
     return mailbox->status ? ht_fail(err, mailbox->status, "%s", mailbox->text) : HT_OK;
 }
 
-static int64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 enum ht_request ht_mailbox_take(const struct ht_node *n, struct ht_mailbox *mailbox, int64_t spin_ns)
 {
     unsigned request = atomic_load_explicit(&mailbox->request, memory_order_acquire);
     if (spin_ns) {
-        int64_t until = now_ns() + spin_ns;
-        while (request == HT_REQUEST_NONE && now_ns() < until)
+        int64_t until = ht_now_ns() + spin_ns;
+        while (request == HT_REQUEST_NONE && ht_now_ns() < until)
             request = atomic_load_explicit(&mailbox->request, memory_order_acquire);
     }
     if (request == HT_REQUEST_NONE)

@@ -18,6 +18,7 @@
 #include "common/exec/run.h"
 
 #include "common/base/array.h"
+#include "common/base/clock.h"
 #include "common/base/futex.h"
 #include "common/base/interrupt.h"
 #include "common/exec/core.h"
@@ -28,7 +29,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { SPIN_NS = 50000 }; /* measured: bench/bench_exec.c */
 enum word { WAITING, ASLEEP, GO, EXIT };
@@ -72,16 +72,9 @@ struct run {
     bool reporting;        /* a thread is in iteration_done */
 };
 
-static int64_t clock_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 static int64_t now_ns(const struct run *r)
 {
-    return clock_ns() - r->begin_ns;
+    return ht_now_ns() - r->begin_ns;
 }
 
 static struct ht_trace_event *event_of(struct run *r, struct ht_inst i)
@@ -118,14 +111,14 @@ static void relax(void)
 static unsigned spin(struct lane *l)
 {
     enum { CHECKS_A_LOOK = 64 };
-    int64_t until = clock_ns() + SPIN_NS;
+    int64_t until = ht_now_ns() + SPIN_NS;
     do {
         for (int i = 0; i < CHECKS_A_LOOK; i++) {
             unsigned word = atomic_load_explicit(&l->word, memory_order_acquire);
             if (word != WAITING) return word;
             relax();
         }
-    } while (clock_ns() < until);
+    } while (ht_now_ns() < until);
     return WAITING;
 }
 
@@ -424,7 +417,7 @@ static void run_threads(struct run *r)
     }
     pthread_mutex_lock(&r->lock);
     while (r->n_begun < n) pthread_cond_wait(&r->all_begun, &r->lock);
-    r->begin_ns = r->trace->begin_ns = clock_ns();
+    r->begin_ns = r->trace->begin_ns = ht_now_ns();
     if (err.status)
         end_run(r, self, &err);
     else

@@ -6,6 +6,7 @@
 #include "common/exec/node.h"
 
 #include "common/base/array.h"
+#include "common/base/clock.h"
 #include "common/comm/tags.h"
 #include "common/exec/node_clock.h"
 #include "common/exec/node_link.h"
@@ -17,7 +18,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { SPIN_NS = 50000 }; /* as in run.c */
 
@@ -29,13 +29,6 @@ struct leader {
        own rank, than their lane's thread here saw */
     int64_t *later_ns, *earlier_ns;
 };
-
-static int64_t clock_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
 
 static enum ht_status text_status(enum ht_status status, const struct ht_error *err, char text[1024])
 {
@@ -103,11 +96,11 @@ static enum ht_status run_remotely(struct leader *x, int32_t iteration, int32_t 
     for (int32_t i = 0; i < n; i++)
         mailbox->offsets[i] =
             ht_node_offset(x->node, ht_space(s, (enum ht_tier)buffers[i].tier, rank), buffers[i].data);
-    int64_t begin = clock_ns(), at = (int64_t)iteration * s->n_ops + op;
+    int64_t begin = ht_now_ns(), at = (int64_t)iteration * s->n_ops + op;
     ht_mailbox_request(mailbox, HT_REQUEST_OP);
     enum ht_status status = ht_mailbox_await(x->node, mailbox, rank, err);
     x->later_ns[at] = mailbox->start_ns - begin;
-    x->earlier_ns[at] = clock_ns() - mailbox->end_ns;
+    x->earlier_ns[at] = ht_now_ns() - mailbox->end_ns;
     return status;
 }
 
@@ -347,12 +340,12 @@ static void serve_op(struct follower *x, struct ht_mailbox *mailbox, struct ht_b
                                         .data = mailbox->offsets[i] < 0 ? NULL : base + mailbox->offsets[i],
                                         .bytes = s->tensors[f->tensor].bytes};
     }
-    mailbox->start_ns = clock_ns();
+    mailbox->start_ns = ht_now_ns();
     enum ht_status status = b->run_op(x->o->backend_ctx, mailbox->iteration, mailbox->op, buffers, n, &err);
     mailbox->ok = true;
     if (!status && b->control && s->ops[mailbox->op].kind == HT_OP_VALIDATE)
         mailbox->ok = b->control(x->o->backend_ctx, mailbox->iteration, mailbox->op);
-    mailbox->end_ns = clock_ns();
+    mailbox->end_ns = ht_now_ns();
     mailbox->status = text_status(status, &err, mailbox->text);
     ht_mailbox_reply(mailbox);
 }

@@ -10,26 +10,10 @@ static double entry_value(const struct ht_claim *c, double index)
 {
     enum ht_claim_axis axis = ht_claim_first_axis(&c->steps[0]);
     const struct ht_claim_setup *s = c->setup;
-    if (!(index >= 0)) return NAN;
-    int i = c->entries.at[axis][(int)index];
-    switch (axis) {
-    case HT_CLAIM_MODELS:
-        return (double)s->model_params[i];
-    case HT_CLAIM_BATCHES:
-        return (double)s->batches[i];
-    case HT_CLAIM_MEMORY:
-        return s->memory_bytes[i] ? (double)s->memory_bytes[i] : NAN;
-    case HT_CLAIM_SEQS:
-        return (double)s->seqs[i];
-    case HT_CLAIM_MICRO_BATCHES:
-        return (double)s->micro_batches[i];
-    case HT_CLAIM_HOST_MEMORY:
-        return s->host_bytes[i] ? (double)s->host_bytes[i] : NAN;
-    case HT_CLAIM_SSDS:
-        return (double)s->ssds[i];
-    default:
-        return NAN;
-    }
+    if (!(index >= 0) || axis >= HT_N_CLAIM_LISTS || axis == HT_CLAIM_SETTINGS) return NAN;
+    int64_t value = s->values[axis][c->entries.at[axis][(int)index]];
+    bool memory = axis == HT_CLAIM_MEMORY || axis == HT_CLAIM_HOST_MEMORY;
+    return memory && !value ? NAN : (double)value;
 }
 
 static const char *border_unit(const struct ht_claim *c)

@@ -30,11 +30,11 @@ static struct ht_options options_of(const struct ht_claim_setup *s, struct ht_cl
     o.request = (struct ht_scenario_request){.model = s->models[model],
                                              .cluster = s->clusters[model],
                                              .batch = ht_claim_batch(s, p),
-                                             .micro_batch = s->micro_batches[p.at[HT_CLAIM_MICRO_BATCHES]],
-                                             .seq = s->seqs[p.at[HT_CLAIM_SEQS]],
-                                             .device_memory_bytes = s->memory_bytes[p.at[HT_CLAIM_MEMORY]],
-                                             .host_memory_bytes = s->host_bytes[p.at[HT_CLAIM_HOST_MEMORY]],
-                                             .ssds = s->ssds[p.at[HT_CLAIM_SSDS]],
+                                             .micro_batch = ht_claim_value_of(s, HT_CLAIM_MICRO_BATCHES, p),
+                                             .seq = ht_claim_value_of(s, HT_CLAIM_SEQS, p),
+                                             .device_memory_bytes = ht_claim_value_of(s, HT_CLAIM_MEMORY, p),
+                                             .host_memory_bytes = ht_claim_value_of(s, HT_CLAIM_HOST_MEMORY, p),
+                                             .ssds = ht_claim_value_of(s, HT_CLAIM_SSDS, p),
                                              .numerics = s->numerics[0] ? s->numerics : NULL,
                                              .accumulate = s->accumulate[0] ? s->accumulate : NULL,
                                              .software = ht_claim_software(s),
@@ -238,12 +238,13 @@ void ht_observation_key(const char *variant, const struct ht_claim_setup *s, str
     const struct ht_claim_units *u = &s->units;
     const char *software = ht_claim_software(s);
     int model = p.at[HT_CLAIM_MODELS], at;
-    at = snprintf(key, HT_OBSERVATION_KEY, "%s|%s|%s|%s|%s|%s|%lld|%lld|%lld|%lld|%lld|%lld|%lld|%lld|", variant,
-                  s->models[model], s->clusters[model], s->numerics, s->accumulate, software ? software : "",
-                  (long long)ht_claim_batch(s, p), (long long)s->memory_bytes[p.at[HT_CLAIM_MEMORY]],
-                  (long long)s->seqs[p.at[HT_CLAIM_SEQS]], (long long)s->micro_batches[p.at[HT_CLAIM_MICRO_BATCHES]],
-                  (long long)s->host_bytes[p.at[HT_CLAIM_HOST_MEMORY]], (long long)s->ssds[p.at[HT_CLAIM_SSDS]],
-                  (long long)s->iterations, (long long)s->train_steps);
+    at = snprintf(
+        key, HT_OBSERVATION_KEY, "%s|%s|%s|%s|%s|%s|%lld|%lld|%lld|%lld|%lld|%lld|%lld|%lld|", variant,
+        s->models[model], s->clusters[model], s->numerics, s->accumulate, software ? software : "",
+        (long long)ht_claim_batch(s, p), (long long)ht_claim_value_of(s, HT_CLAIM_MEMORY, p),
+        (long long)ht_claim_value_of(s, HT_CLAIM_SEQS, p), (long long)ht_claim_value_of(s, HT_CLAIM_MICRO_BATCHES, p),
+        (long long)ht_claim_value_of(s, HT_CLAIM_HOST_MEMORY, p), (long long)ht_claim_value_of(s, HT_CLAIM_SSDS, p),
+        (long long)s->iterations, (long long)s->train_steps);
     for (int i = 0; i < s->n_settings[p.at[HT_CLAIM_SETTINGS]] && at < HT_OBSERVATION_KEY; i++)
         at += snprintf(key + at, HT_OBSERVATION_KEY - (size_t)at, " %s", s->settings[p.at[HT_CLAIM_SETTINGS]][i]);
     for (int64_t i = 0; i < s->n_bad && at < HT_OBSERVATION_KEY; i++)

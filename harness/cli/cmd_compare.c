@@ -221,7 +221,6 @@ static void print_rows(const void *ctx, const json_t *rows)
     ht_table_print(table, "", stdout);
     ht_notes_print(&notes, stdout);
     if (c->fastest) print_fastest(c);
-    ht_table_destroy(table);
     ht_notes_free(&notes);
 }
 
@@ -242,10 +241,7 @@ static enum ht_status run(const struct ht_options *options, struct ht_error *err
 
 const struct ht_command ht_cmd_compare = {
     .name = "compare",
-    .args = NULL,
     .help = "simulate several systems on several models and compare",
     .groups = HT_OPT_COMPARE | HT_OPT_SCENARIO | HT_OPT_SIM,
-    .min_words = 0,
-    .max_words = 0,
     .run = run,
 };

@@ -75,7 +75,6 @@ static void print(const struct ht_experiment *e, const json_t *root)
     ht_rows_print_scenario(rows, NULL, stdout);
     puts("useful TFLOP/s per GPU (3 x forward matrix products)\n");
     ht_table_print(t, "", stdout);
-    ht_table_destroy(t);
 }
 
 static enum ht_status run(const struct ht_options *options, struct ht_error *err)

@@ -90,7 +90,6 @@ static void print_variables(FILE *out)
         }
     putc('\n', out);
     ht_table_print(t, "", out);
-    ht_table_destroy(t);
 }
 
 /* Lists one system's variables, with their ranges. */
@@ -112,12 +111,12 @@ static enum ht_status list_variables(const char *name, bool json, struct ht_erro
         ht_table_cell(t, "%s", k->meaning);
         json_array_append_new(variables, knob_json(k));
     }
-    if (!json) {
-        printf("%s (%s): %s\nsource: %s\n\n", s->title, s->name, s->summary, s->source);
-        ht_table_print(t, "", stdout);
+    if (json) {
+        ht_table_destroy(t);
+        return ht_json_print(json_pack("{s:s,s:o}", "system", s->name, "variables", variables), err);
     }
-    ht_table_destroy(t);
-    if (json) return ht_json_print(json_pack("{s:s,s:o}", "system", s->name, "variables", variables), err);
+    printf("%s (%s): %s\nsource: %s\n\n", s->title, s->name, s->summary, s->source);
+    ht_table_print(t, "", stdout);
     json_decref(variables);
     return HT_OK;
 }
@@ -339,7 +338,7 @@ static const struct kind {
      false, true},
     {"experiments", "<experiment|>points|<cluster|<what|<source", experiment_name, add_experiment, "", false, false}};
 
-static void print_kind(const struct kind *kind, const struct ht_table *t, const json_t *list)
+static void print_kind(const struct kind *kind, struct ht_table *t, const json_t *list)
 {
     ht_table_print(t, "", stdout);
     fputs(kind->note, stdout);
@@ -354,8 +353,10 @@ static enum ht_status list_kind(const struct kind *kind, bool json, struct ht_er
     char name[HT_NAME_BYTES];
     enum ht_status status = HT_OK;
     for (int64_t i = 0; status == HT_OK && kind->name_of(i, name); i++) status = kind->add(name, t, list, err);
-    if (!json && status == HT_OK) print_kind(kind, t, list);
-    ht_table_destroy(t);
+    if (!json && status == HT_OK)
+        print_kind(kind, t, list);
+    else
+        ht_table_destroy(t);
     if (json && status == HT_OK) return ht_json_print(json_pack("{s:o}", kind->name, list), err);
     json_decref(list);
     return status;
@@ -380,7 +381,6 @@ const struct ht_command ht_cmd_list = {
     .args = "KIND [SYSTEM]",
     .help = "what can be named: systems, models, gpus, clusters, software, experiments\vsystems SYSTEM lists the plan "
             "variables of one system.",
-    .groups = 0,
     .min_words = 1,
     .max_words = 2,
     .run = run,

@@ -183,7 +183,6 @@ static void print_rows(const void *ctx, const json_t *rows)
     puts("Next: the next larger size, and the memory that its schedule lacks.\n");
     ht_table_print(table, "", stdout);
     ht_notes_print(&notes, stdout);
-    ht_table_destroy(table);
     ht_notes_free(&notes);
 }
 
@@ -298,7 +297,6 @@ const struct ht_command ht_cmd_maxsize = {
         "width with more blocks. Of a batch: in steps of the devices. Of a sequence: in steps of 64 tokens; the "
         "model's positions grow along.",
     .groups = HT_OPT_MAXSIZE | HT_OPT_SCENARIO,
-    .min_words = 0,
     .max_words = 1,
     .run = run,
 };

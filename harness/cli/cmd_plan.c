@@ -26,7 +26,6 @@ static void print_inputs(const struct ht_plan *plan)
     }
     putchar('\n');
     ht_table_print(t, "  ", stdout);
-    ht_table_destroy(t);
 }
 
 static void print(const struct ht_job *job)

@@ -224,7 +224,6 @@ static void print(const struct outcome *x)
             ht_table_cell(t, "%s", ht_format_quantity(HT_TIME, (double)ht_sample_quantile(row, quantiles[q]), text));
     }
     ht_table_print(t, "  ", stdout);
-    ht_table_destroy(t);
 }
 
 /* Writes the profile file. Its source says where it comes from, cut to the room that there is. */
@@ -307,13 +306,10 @@ out:
 
 const struct ht_command ht_cmd_profile = {
     .name = "profile",
-    .args = NULL,
     .help = "measure what each piece of work costs on this machine"
             "\vEvery system's schedule of the scenario (or those of --systems) is run, one op at a time, on the cores "
             "and in the memory that "
             "training uses; a work's cost is the median of its durations. --out FILE is what --profile takes.",
     .groups = HT_OPT_MODEL | HT_OPT_SHAPE | HT_OPT_PROFILE,
-    .min_words = 0,
-    .max_words = 0,
     .run = run,
 };

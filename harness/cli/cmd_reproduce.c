@@ -192,12 +192,6 @@ static void print_table(const struct reproduction *r, FILE *out)
         ht_table_cell(t, "%s%s%s", reading, *reading && o->why[0] ? "; " : "", o->why);
     }
     ht_table_print(t, "", out);
-    ht_table_destroy(t);
-}
-
-static json_t *number(double value)
-{
-    return isfinite(value) ? json_real(value) : json_null();
 }
 
 /* Returns null for 0, the default. */
@@ -213,16 +207,16 @@ static json_t *value_json(const struct ht_claim *c, const struct ht_claim_value 
     char model[64], unit[HT_CLAIM_UNIT_TEXT];
     json_t *value = json_pack("{s:s,s:s,s:s,s:s,s:s,s:o}", "where", v->where, "by", v->by, "system", v->system->name,
                               "model", ht_claim_entry(s, HT_CLAIM_MODELS, p.at[HT_CLAIM_MODELS], model, sizeof(model)),
-                              "cluster", s->clusters[p.at[HT_CLAIM_MODELS]], "value", number(v->value));
+                              "cluster", s->clusters[p.at[HT_CLAIM_MODELS]], "value", ht_json_number(v->value));
     json_object_set_new(value, "unit", json_string(ht_claim_unit_of(c, 0, unit)));
     const char *software = ht_claim_software(s);
     json_object_set_new(value, "software", json_string(software ? software : "fused"));
     json_object_set_new(value, "batch", count(ht_claim_batch(s, p)));
-    json_object_set_new(value, "micro_batch", count(s->micro_batches[p.at[HT_CLAIM_MICRO_BATCHES]]));
-    json_object_set_new(value, "seq", count(s->seqs[p.at[HT_CLAIM_SEQS]]));
-    json_object_set_new(value, "device_memory_bytes", count(s->memory_bytes[p.at[HT_CLAIM_MEMORY]]));
-    json_object_set_new(value, "host_memory_bytes", count(s->host_bytes[p.at[HT_CLAIM_HOST_MEMORY]]));
-    json_object_set_new(value, "ssds", count(s->ssds[p.at[HT_CLAIM_SSDS]]));
+    json_object_set_new(value, "micro_batch", count(ht_claim_value_of(s, HT_CLAIM_MICRO_BATCHES, p)));
+    json_object_set_new(value, "seq", count(ht_claim_value_of(s, HT_CLAIM_SEQS, p)));
+    json_object_set_new(value, "device_memory_bytes", count(ht_claim_value_of(s, HT_CLAIM_MEMORY, p)));
+    json_object_set_new(value, "host_memory_bytes", count(ht_claim_value_of(s, HT_CLAIM_HOST_MEMORY, p)));
+    json_object_set_new(value, "ssds", count(ht_claim_value_of(s, HT_CLAIM_SSDS, p)));
     if (s->search) {
         json_object_set_new(value, "params", count(v->params));
         json_object_set_new(value, "batch", count(v->batch));
@@ -242,10 +236,10 @@ static json_t *row_json(const struct ht_outcome *o)
     json_t *values = json_array();
     for (size_t i = 0; i < o->n_values; i++) json_array_append_new(values, value_json(c, &o->values[i]));
     bool boundary = !c->unchecked[0] && ht_claim_is_boundary(c);
-    json_object_set_new(row, "paper_value", c->unchecked[0] || boundary ? json_null() : number(c->value));
-    json_object_set_new(row, "our_value", boundary ? json_null() : number(o->ours));
+    json_object_set_new(row, "paper_value", c->unchecked[0] || boundary ? json_null() : ht_json_number(c->value));
+    json_object_set_new(row, "our_value", boundary ? json_null() : ht_json_number(o->ours));
     if (!c->unchecked[0]) json_object_set_new(row, "unit", json_string(ht_claim_unit_of(c, c->n_steps, unit)));
-    json_object_set_new(row, "deviation", number(o->deviation));
+    json_object_set_new(row, "deviation", ht_json_number(o->deviation));
     json_object_set_new(row, "counts_in_mean", json_boolean(ht_outcome_has_figure(o)));
     if (!c->unchecked[0]) {
         json_object_set_new(row, "metric", json_string(ht_claim_metric_names[c->metric]));
@@ -255,8 +249,9 @@ static json_t *row_json(const struct ht_outcome *o)
         json_object_set_new(row, "setup", json_string(c->setup->name));
         json_object_set_new(row, "tolerance",
                             json_pack("{s:s,s:o,s:o,s:s}", "name", c->tolerance->name, "relative",
-                                      number(c->tolerance->relative >= 0 ? c->tolerance->relative : NAN), "absolute",
-                                      number(c->tolerance->absolute >= 0 ? c->tolerance->absolute : NAN), "why",
+                                      ht_json_number(c->tolerance->relative >= 0 ? c->tolerance->relative : NAN),
+                                      "absolute",
+                                      ht_json_number(c->tolerance->absolute >= 0 ? c->tolerance->absolute : NAN), "why",
                                       c->tolerance->why));
     }
     if (c->note[0]) json_object_set_new(row, "note", json_string(c->note));
@@ -285,10 +280,10 @@ static json_t *reproduction_json(const struct reproduction *r)
     json_object_set_new(root, "claims", counts_json(s.claims));
     json_object_set_new(root, "row_counts", counts_json(s.rows));
     json_object_set_new(root, "second_readings", counts_json(s.readings));
-    json_object_set_new(root, "mean_absolute_deviation", number(s.mean_deviation));
+    json_object_set_new(root, "mean_absolute_deviation", ht_json_number(s.mean_deviation));
     json_object_set_new(root, "rows_in_mean", json_integer(s.n_figures));
     json_object_set_new(root, "scenarios", json_integer((json_int_t)r->seen.n));
-    json_object_set_new(root, "seconds", number(r->seconds));
+    json_object_set_new(root, "seconds", ht_json_number(r->seconds));
     json_object_set_new(root, "rows", rows);
     return root;
 }
@@ -381,7 +376,6 @@ const struct ht_command ht_cmd_reproduce = {
             "\vPATTERN picks claims by id, with * and ?: 'autohete.fig3a.*'. A claim that fails is a row like any "
             "other: the exit status is 0. docs/claims.md describes the ledgers and explains the misses.",
     .groups = HT_OPT_REPRODUCE,
-    .min_words = 0,
     .max_words = 1,
     .run = run,
 };

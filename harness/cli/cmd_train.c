@@ -23,6 +23,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A training, from its options to its report. */
+struct run {
+    const struct ht_options *options;
+    struct ht_ranks *ranks;
+    bool speaks;
+    struct ht_job job;
+    struct ht_tokens tokens;
+    struct ht_prediction prediction;
+    struct ht_training training;
+    struct ht_persist persist;
+};
+
 static void prediction_free(struct ht_prediction *p)
 {
     free(p->peak_bytes);
@@ -48,12 +60,9 @@ static enum ht_status predict(const struct ht_job *job, struct ht_error *err, st
     enum ht_status status = ht_sim_run(job->schedule, job->cost_ns, &options, err, &trace);
     if (status == HT_OK) {
         memcpy(p.peak_bytes, trace->peak_bytes, (size_t)n * sizeof(int64_t));
-        struct ht_metrics m;
-        status = ht_metrics_compute(trace, job->cost_ns, 2, err, &m);
-        if (status == HT_OK) {
-            p.iteration_ns = m.iteration_ns;
-            ht_metrics_free(&m);
-        }
+        struct ht_times times;
+        status = ht_trace_times(trace, job->cost_ns, 2, err, &times);
+        if (status == HT_OK) p.iteration_ns = times.iteration_ns;
     }
     ht_trace_destroy(trace);
     if (status == HT_OK) status = ht_predict_peaks(job, err, p.low_bytes, p.high_bytes);
@@ -82,16 +91,17 @@ static enum ht_status open_data(const struct ht_options *o, const struct ht_job 
 /* ---- files ----------------------------------------------------------------------------------------------------- */
 
 /* Writes a row for each step, also for those before a resumed training. */
-static enum ht_status write_losses(const struct ht_training *t, const struct ht_persist *persist, const char *path,
-                                   struct ht_error *err)
+static enum ht_status write_losses(const struct run *x, struct ht_error *err)
 {
+    const struct ht_training *t = &x->training;
+    const char *path = x->options->training.losses;
     struct ht_output file;
     struct ht_losses all = {0};
     size_t bytes;
-    enum ht_status status = ht_output_open(path, err, &file);
-    if (status != HT_OK) return status;
-    for (int64_t i = 0; i < persist->n_losses_before; i++)
-        ht_losses_add(&all, persist->state->losses.rows[i].step, persist->state->losses.rows[i].loss);
+    enum ht_status status = path ? ht_output_open(path, err, &file) : HT_OK;
+    if (status != HT_OK || !path) return status;
+    for (int64_t i = 0; i < x->persist.n_losses_before; i++)
+        ht_losses_add(&all, x->persist.state->losses.rows[i].step, x->persist.state->losses.rows[i].loss);
     for (int32_t k = 0; k < t->steps; k++) ht_losses_add(&all, t->first_step + k + 1, t->losses[k]);
     char *text = ht_losses_text(&all, &bytes);
     fwrite(text, 1, bytes, file.file);
@@ -132,98 +142,90 @@ static enum ht_status invalid(const struct ht_emulated *e, struct ht_error *err)
         (long long)v->n_overran, (long long)v->n_ops, 100 * (double)v->n_overran / (double)v->n_ops, e->scale);
 }
 
+static void warn_of_losses(const struct ht_training *t)
+{
+    int32_t k = 0;
+    while (k < t->steps && isfinite(t->losses[k])) k++;
+    if (k < t->steps)
+        fprintf(stderr, "hetbench: warning: the loss is not finite from step %d on (null in JSON)\n",
+                t->first_step + k + 1);
+}
+
 /* Reports on the steps that are done, all or up to Ctrl-C. An interrupted run, and an invalid emulation, write no
    files. */
-static enum ht_status report(const struct ht_options *o, const struct ht_job *job, struct ht_training *t,
-                             struct ht_prediction *p, const struct ht_persist *persist, bool whole,
-                             struct ht_error *err)
+static enum ht_status report(struct run *x, bool whole, struct ht_error *err)
 {
+    struct ht_training *t = &x->training;
     struct ht_result result;
     if (t->steps == 0) return HT_OK;
     enum ht_status status = HT_OK;
     bool emulated = t->emulated.scale > 0, valid = !emulated || t->emulated.overruns.valid;
-    if (emulated) status = ht_emulation_model(job, t->steps, warmup_of(t->steps), err, &p->model);
-    if (whole && valid && status == HT_OK && o->training.losses)
-        status = write_losses(t, persist, o->training.losses, err);
-    if (whole && valid && status == HT_OK) status = ht_save_trace(t->trace, o->trace, err);
+    if (emulated) status = ht_emulation_model(&x->job, t->steps, warmup_of(t->steps), err, &x->prediction.model);
+    if (whole && valid && status == HT_OK) status = write_losses(x, err);
+    if (whole && valid && status == HT_OK) status = ht_save_trace(t->trace, x->options->trace, err);
     if (status != HT_OK) return status;
     struct ht_trace *trace = t->trace;
     t->trace = NULL; /* the result has it now */
-    status = ht_result_create(job, trace, NULL, warmup_of(t->steps), err, &result);
+    status = ht_result_create(&x->job, trace, NULL, warmup_of(t->steps), err, &result);
     if (status != HT_OK) return status;
     add_arenas(&result, t);
-    for (int32_t k = 0; k < t->steps; k++) {
-        if (isfinite(t->losses[k])) continue;
-        fprintf(stderr, "hetbench: warning: the loss is not finite from step %d on (null in JSON)\n",
-                t->first_step + k + 1);
-        break;
-    }
-    if (o->json) {
-        json_t *root = ht_training_json(o, &result, t, p, persist);
+    warn_of_losses(t);
+    if (x->options->json) {
+        json_t *root = ht_training_json(x->options, &result, t, &x->prediction, &x->persist);
         if (!valid) json_object_set_new(root, "status", json_string("invalid"));
         if (!whole) json_object_set_new(root, "status", json_string("interrupted"));
         status = ht_json_print(root, err);
     } else {
-        ht_training_print(&result, t, p, persist);
+        ht_training_print(&result, t, &x->prediction, &x->persist);
     }
     ht_result_free(&result);
     return status == HT_OK && whole && !valid ? invalid(&t->emulated, err) : status;
 }
 
 /* Writes the other files and the report also when the weights could not be written. */
-static enum ht_status finish(const struct ht_options *o, const struct ht_job *job, struct ht_training *t,
-                             struct ht_prediction *p, const struct ht_persist *persist, struct ht_error *err)
+static enum ht_status finish(struct run *x, struct ht_error *err)
 {
-    enum ht_status status = report(o, job, t, p, persist, true, err);
-    if (persist->save_error.status == HT_OK) return status;
-    *err = persist->save_error; /* the worse of two errors */
-    return persist->save_error.status;
+    enum ht_status status = report(x, true, err);
+    if (x->persist.save_error.status == HT_OK) return status;
+    *err = x->persist.save_error; /* the worse of two errors */
+    return x->persist.save_error.status;
 }
 
-/* Writes the files of a checkpoint that is at the last step already, without a step. */
-static enum ht_status export_checkpoint(const struct ht_options *o, const struct ht_job *job,
-                                        struct ht_persist *persist, struct ht_error *err)
+/* Reports on a checkpoint that is at the last step already. */
+static enum ht_status report_no_step(const struct run *x, bool saved, struct ht_error *err)
 {
-    struct ht_training none = {0};
+    const struct ht_options *o = x->options;
     struct ht_result result = {0};
-    struct ht_error why = {0};
     char folder[512], weights[512];
-    enum ht_status saved = ht_persist_save(persist, &why), status = HT_OK;
-    if (o->training.losses) status = write_losses(&none, persist, o->training.losses, err);
-    if (status == HT_OK) status = ht_result_create(job, NULL, NULL, 0, err, &result);
-    bool weights_too = o->state.save && saved == HT_OK;
-    if (status != HT_OK) goto out;
+    enum ht_status status = ht_result_create(&x->job, NULL, NULL, 0, err, &result);
+    if (status != HT_OK) return status;
     if (o->json) {
         json_t *root = ht_result_json(&result);
         json_object_set_new(root, "losses", json_array());
         json_object_set_new(root, "training",
                             json_pack("{s:o,s:I,s:i,s:i}", "data", ht_json_text(o->training.data), "steps_asked",
-                                      (json_int_t)o->training.steps, "first_step", (int)persist->first_step,
+                                      (json_int_t)o->training.steps, "first_step", (int)x->persist.first_step,
                                       "steps_done", 0));
         status = ht_json_print(root, err);
     } else {
         printf("%s is at step %d already: no step was run%s%s\n", ht_shown(o->state.checkpoint, folder, sizeof(folder)),
-               persist->first_step, weights_too ? "; its weights are in " : "",
-               weights_too ? ht_shown(o->state.save, weights, sizeof(weights)) : "");
+               x->persist.first_step, saved ? "; its weights are in " : "",
+               saved ? ht_shown(o->state.save, weights, sizeof(weights)) : "");
     }
     ht_result_free(&result);
-out:
+    return status;
+}
+
+/* Writes the files of a checkpoint that is at the last step already, without a step. */
+static enum ht_status export_checkpoint(struct run *x, struct ht_error *err)
+{
+    struct ht_error why = {0};
+    enum ht_status saved = ht_persist_save(&x->persist, &why), status = write_losses(x, err);
+    if (status == HT_OK) status = report_no_step(x, x->options->state.save && saved == HT_OK, err);
     if (saved == HT_OK) return status;
     *err = why;
     return saved;
 }
-
-/* A training, from its options to its report. */
-struct run {
-    const struct ht_options *options;
-    struct ht_ranks *ranks;
-    bool speaks;
-    struct ht_job job;
-    struct ht_tokens tokens;
-    struct ht_prediction prediction;
-    struct ht_training training;
-    struct ht_persist persist;
-};
 
 /* Plans and proves the job, and opens its data. Refuses a job that does not fit. */
 static enum ht_status prepare(struct run *x, struct ht_error *err)
@@ -262,7 +264,7 @@ static enum ht_status report_interrupted(struct run *x, struct ht_error *err)
     int64_t kept = x->persist.checkpoints ? ht_checkpoints_latest(x->persist.checkpoints) : -1;
     char files[80] = "no files were written";
     if (kept >= 0) snprintf(files, sizeof(files), "the newest checkpoint is of step %lld", (long long)kept);
-    report(x->options, &x->job, &x->training, &x->prediction, &x->persist, false, err);
+    report(x, false, err);
     return ht_fail(err, HT_INTERRUPTED, "interrupted after %d of %lld steps; %s", done,
                    (long long)x->options->training.steps, files);
 }
@@ -272,10 +274,9 @@ static enum ht_status train_on(struct run *x, struct ht_error *err)
 {
     enum ht_status status = ht_persist_share(&x->persist, x->ranks, err);
     if (status != HT_OK) return status;
-    if (x->persist.first_step == x->options->training.steps)
-        return x->speaks ? export_checkpoint(x->options, &x->job, &x->persist, err) : HT_OK;
+    if (x->persist.first_step == x->options->training.steps) return x->speaks ? export_checkpoint(x, err) : HT_OK;
     status = ht_train(x->options, &x->job, &x->tokens, &x->persist, x->ranks, err, &x->training);
-    if (status == HT_OK) return finish(x->options, &x->job, &x->training, &x->prediction, &x->persist, err);
+    if (status == HT_OK) return finish(x, err);
     return status == HT_INTERRUPTED ? report_interrupted(x, err) : status;
 }
 

@@ -9,6 +9,11 @@
 #include <math.h>
 #include <stdio.h>
 
+static bool on_gpu(const struct ht_result *r)
+{
+    return r->job->platform.kind == HT_PLATFORM_GPU;
+}
+
 static const char *const outcome_names[] = {
     [HT_CPU_OK] = "ok", [HT_CPU_SKIPPED] = "skipped", [HT_CPU_REDONE] = "redone"};
 
@@ -30,7 +35,6 @@ static void print_losses(const struct ht_training *t)
         ht_table_cell(table, "%s", outcome_names[t->outcomes[k].outcome]);
     }
     ht_table_print(table, "  ", stdout);
-    ht_table_destroy(table);
 }
 
 static void print_control(const struct ht_scenario *s, const struct ht_training *t)
@@ -75,7 +79,6 @@ static void print_prediction(const struct ht_result *r, const struct ht_training
                       100 * ((double)t->arena_peak_bytes[m->space] / (double)p->peak_bytes[m->space] - 1));
     }
     ht_table_print(table, "  ", stdout);
-    ht_table_destroy(table);
 }
 
 /* Prints what the GPU holds beside the arena. */
@@ -110,7 +113,7 @@ static json_t *slow_shapes_json(const struct ht_training *t)
     return list;
 }
 
-static double error_percent(const struct ht_result *r, const struct ht_emulation_model *model)
+static double error_percent(const struct ht_result *r, const struct ht_times *model)
 {
     return 100 * ((double)r->metrics.iteration_ns / (double)model->iteration_ns - 1);
 }
@@ -120,8 +123,7 @@ static const char *op_text(const struct ht_job *job, int32_t op, char text[64])
     return op < 0 ? "none" : ht_op_label(job->schedule, op, text, 64);
 }
 
-static void print_emulation(const struct ht_result *r, const struct ht_emulated *e,
-                            const struct ht_emulation_model *model)
+static void print_emulation(const struct ht_result *r, const struct ht_emulated *e, const struct ht_times *model)
 {
     const struct ht_emu_overruns *v = &e->overruns;
     char a[HT_QUANTITY_TEXT], b[HT_QUANTITY_TEXT], title[64];
@@ -134,8 +136,7 @@ static void print_emulation(const struct ht_result *r, const struct ht_emulated 
            (long long)v->n_ops, op_text(r->job, v->worst_op, title), v->worst, v->valid ? "valid" : "INVALID");
 }
 
-static json_t *emulation_json(const struct ht_result *r, const struct ht_emulated *e,
-                              const struct ht_emulation_model *model)
+static json_t *emulation_json(const struct ht_result *r, const struct ht_emulated *e, const struct ht_times *model)
 {
     const struct ht_emu_overruns *v = &e->overruns;
     char title[64];
@@ -170,26 +171,22 @@ void ht_training_print(const struct ht_result *r, const struct ht_training *t, c
     print_control(&r->job->scenario, t);
     print_sums(persist);
     print_prediction(r, t, p);
-    if (t->on_gpu) print_reserve(&r->job->reserve, t->foreign_bytes);
+    if (on_gpu(r)) print_reserve(&r->job->reserve, t->foreign_bytes);
     print_slow_shapes(t);
-    const char *plural = t->host_cores == 1 ? "" : "s";
+    const char *plural = t->split.n_host == 1 ? "" : "s";
     if (t->emulated.scale > 0) print_emulation(r, &t->emulated, &p->model);
     printf("\nstep time: median %s %s, %s simulated; ", ht_format_quantity(HT_TIME, (double)t->median_step_ns, a),
            ht_obtained(r), ht_format_quantity(HT_TIME, (double)p->iteration_ns, b));
-    if (t->on_gpu)
-        printf("GPU %s, %d host core%s\n", ht_cluster_gpu_of(r->job->scenario.cluster, 0)->name, t->host_cores, plural);
+    if (on_gpu(r))
+        printf("GPU %s, %d host core%s\n", ht_cluster_gpu_of(r->job->scenario.cluster, 0)->name, t->split.n_host,
+               plural);
     else
-        printf("%d device core%s, %d host core%s%s\n", t->device_cores, t->device_cores == 1 ? "" : "s", t->host_cores,
-               plural, t->shared_cores ? " (the same one)" : "");
+        printf("%d device core%s, %d host core%s%s\n", t->split.n_device, t->split.n_device == 1 ? "" : "s",
+               t->split.n_host, plural, t->split.shared ? " (the same one)" : "");
     print_resident(r->job->schedule->n_ranks, t);
     if (t->n_checkpoints)
         printf("checkpoints: %d written in %s, which is in no step's time\n", t->n_checkpoints,
                ht_format_quantity(HT_TIME, t->checkpoints_s * 1e9, a));
-}
-
-static json_t *real(double x)
-{
-    return isfinite(x) ? json_real(x) : json_null();
 }
 
 /* Adds the outcomes of the steps; the lists are empty without a gradient check. */
@@ -198,9 +195,9 @@ static json_t *control_json(const struct ht_scenario *s, const struct ht_trainin
     const struct ht_control *c = &s->control;
     json_t *norms = json_array(), *scales = json_array(), *factors = json_array(), *outcomes = json_array();
     for (int32_t k = 0; t->outcomes && k < t->steps; k++) {
-        json_array_append_new(norms, real(t->outcomes[k].norm));
-        json_array_append_new(scales, real(t->outcomes[k].loss_scale));
-        json_array_append_new(factors, real(t->outcomes[k].clip_factor));
+        json_array_append_new(norms, ht_json_number(t->outcomes[k].norm));
+        json_array_append_new(scales, ht_json_number(t->outcomes[k].loss_scale));
+        json_array_append_new(factors, ht_json_number(t->outcomes[k].clip_factor));
         json_array_append_new(outcomes, json_string(outcome_names[t->outcomes[k].outcome]));
     }
     return json_pack("{s:s,s:o,s:b,s:f,s:f,s:i,s:i,s:o,s:o,s:o,s:o}", "mode", ht_control_mode_names[c->mode], "clip",
@@ -227,7 +224,7 @@ json_t *ht_training_json(const struct ht_options *o, const struct ht_result *r, 
     for (int32_t i = 0; i < r->job->schedule->n_ranks; i++)
         json_array_append_new(resident, json_integer((json_int_t)t->resident_peak_bytes[i]));
     for (int32_t k = 0; k < t->steps; k++) {
-        json_array_append_new(losses, real(t->losses[k]));
+        json_array_append_new(losses, ht_json_number(t->losses[k]));
         json_array_append_new(times, json_real((double)t->step_ns[k] * 1e-9));
     }
     for (int32_t i = 0; i < r->n_memory; i++) {
@@ -244,14 +241,14 @@ json_t *ht_training_json(const struct ht_options *o, const struct ht_result *r, 
     json_object_set_new(root, "simulated_iteration_s", json_real((double)p->iteration_ns * 1e-9));
     json_object_set_new(root, "predicted_memory", predicted);
     const struct ht_cuda_reserve *reserve = &r->job->reserve;
-    if (t->on_gpu)
+    if (on_gpu(r))
         json_object_set_new(root, "device_reserve",
                             json_pack("{s:I,s:I,s:I,s:I,s:I}", "bytes", (json_int_t)ht_cuda_reserve_bytes(reserve),
                                       "products_bytes", (json_int_t)reserve->products_bytes, "scratch_bytes",
                                       (json_int_t)reserve->scratch_bytes, "aside_bytes",
                                       (json_int_t)reserve->results_bytes, "foreign_bytes_at_end",
                                       (json_int_t)t->foreign_bytes));
-    if (t->on_gpu) json_object_set_new(root, "slow_products", slow_shapes_json(t));
+    if (on_gpu(r)) json_object_set_new(root, "slow_products", slow_shapes_json(t));
     json_object_set_new(root, "numerics", ht_numerics_json(&r->job->scenario.numerics));
     json_object_set_new(root, "control", control_json(&r->job->scenario, t));
     json_object_set_new(root, "clock", json_string(t->emulated.scale > 0 ? "emu" : "run"));
@@ -259,12 +256,13 @@ json_t *ht_training_json(const struct ht_options *o, const struct ht_result *r, 
     json_object_set_new(
         root, "training",
         json_pack("{s:s,s:o,s:I,s:i,s:s,s:o,s:i,s:f,s:i,s:f,s:f,s:f,s:f,s:f,s:I,s:I,s:i,s:i,s:o}", "backend",
-                  t->on_gpu ? "cuda" : "cpu", "data", ht_json_text(o->training.data), "steps_asked",
+                  on_gpu(r) ? "cuda" : "cpu", "data", ht_json_text(o->training.data), "steps_asked",
                   (json_int_t)o->training.steps, "first_step", (int)t->first_step, "sum_order", order, "resumed_sums",
                   sums_json(persist), "checkpoints", (int)t->n_checkpoints, "checkpoints_s", t->checkpoints_s,
                   "steps_done", (int)t->steps, "lr", o->training.adamw.lr, "beta1", o->training.adamw.beta1, "beta2",
                   o->training.adamw.beta2, "eps", o->training.adamw.eps, "weight_decay", o->training.adamw.weight_decay,
                   "init_seed", (json_int_t)o->training.init_seed, "data_seed", (json_int_t)o->training.data_seed,
-                  "device_cores", t->device_cores, "host_cores", t->host_cores, "resident_peak_bytes", resident));
+                  "device_cores", on_gpu(r) ? 0 : t->split.n_device, "host_cores", t->split.n_host,
+                  "resident_peak_bytes", resident));
     return root;
 }

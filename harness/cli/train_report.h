@@ -9,7 +9,7 @@
 struct ht_prediction {
     int64_t *peak_bytes, *low_bytes, *high_bytes; /* without jitter; over the jittered runs */
     int64_t iteration_ns;
-    struct ht_emulation_model model; /* of the very run under the emulated clock */
+    struct ht_times model; /* of the very run under the emulated clock */
 };
 
 void ht_training_print(const struct ht_result *r, const struct ht_training *t, const struct ht_prediction *p,

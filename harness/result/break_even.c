@@ -46,16 +46,13 @@ static int64_t at_most(int64_t most, int64_t value)
 static enum ht_status simulate(const struct ht_job *job, const struct ht_options *options, struct ht_error *err,
                                int64_t *iteration_ns)
 {
+    const struct ht_simulation_options *o = &options->sim;
     struct ht_trace *trace = NULL;
-    struct ht_metrics metrics;
+    struct ht_times times;
+    int32_t warmup = o->warmup < o->iterations ? (int32_t)o->warmup : (int32_t)o->iterations - 1;
     enum ht_status status = ht_simulate(options, job, err, &trace);
-    int32_t warmup = options->sim.warmup < options->sim.iterations ? (int32_t)options->sim.warmup
-                                                                   : (int32_t)options->sim.iterations - 1;
-    if (status == HT_OK) status = ht_metrics_compute(trace, job->cost_ns, warmup, err, &metrics);
-    if (status == HT_OK) {
-        *iteration_ns = metrics.iteration_ns;
-        ht_metrics_free(&metrics);
-    }
+    if (status == HT_OK) status = ht_trace_times(trace, job->cost_ns, warmup, err, &times);
+    if (status == HT_OK) *iteration_ns = times.iteration_ns;
     ht_trace_destroy(trace);
     return status;
 }

@@ -14,16 +14,15 @@ static enum ht_status compare_outcomes(const struct ht_options *o, const struct 
 {
     struct ht_options without = *o;
     struct ht_trace *ok = NULL;
-    struct ht_metrics m;
+    struct ht_times times;
     without.sim.n_bad = 0;
     enum ht_status status = ht_simulate(&without, job, err, &ok);
     if (status != HT_OK) return status;
-    status = ht_metrics_compute(ok, job->cost_ns, r->metrics.warmup, err, &m);
+    status = ht_trace_times(ok, job->cost_ns, r->metrics.warmup, err, &times);
     if (status == HT_OK) {
         free(ht_bad_iterations(o, &r->bad.n));
-        r->bad.ok_s = (double)m.iteration_ns * 1e-9;
+        r->bad.ok_s = (double)times.iteration_ns * 1e-9;
         r->bad.bad_s = r->bad.ok_s + (double)(r->trace->end_ns - ok->end_ns) * 1e-9 / (double)r->bad.n;
-        ht_metrics_free(&m);
     }
     ht_trace_destroy(ok);
     return status;

@@ -151,10 +151,9 @@ static void add_control(const struct ht_scenario *s, json_t *scenario)
     if (ht_numerics_has_master(&s->numerics) && s->numerics.accumulate != HT_F32)
         json_object_set_new(scenario, "accumulate", json_string(ht_dtype_name(s->numerics.accumulate)));
     if (s->control.mode == HT_CONTROL_NONE && o->loss_scale == 1) return;
-    json_object_set_new(scenario, "control", json_string(ht_control_mode_names[s->control.mode]));
-    json_object_set_new(scenario, "clip", o->clip > 0 ? json_real(o->clip) : json_null());
-    json_object_set_new(scenario, "loss_scale", json_real(o->loss_scale));
-    json_object_set_new(scenario, "dynamic_loss_scale", json_boolean(o->dynamic));
+    json_object_update_new(scenario, json_pack("{s:s,s:o,s:f,s:b}", "control", ht_control_mode_names[s->control.mode],
+                                               "clip", o->clip > 0 ? json_real(o->clip) : json_null(), "loss_scale",
+                                               o->loss_scale, "dynamic_loss_scale", (int)o->dynamic));
     if (o->dynamic) json_object_set_new(scenario, "growth_interval", json_integer(o->growth_interval));
 }
 

@@ -7,14 +7,14 @@
 #include <math.h>
 #include <stdlib.h>
 
-static json_t *real(double value)
+json_t *ht_json_number(double value)
 {
     return isfinite(value) ? json_real(value) : json_null();
 }
 
 static json_t *positive(double value)
 {
-    return value > 0 ? real(value) : json_null();
+    return value > 0 ? ht_json_number(value) : json_null();
 }
 
 static json_t *bytes(int64_t value)
@@ -43,7 +43,7 @@ static json_t *variable_json(const struct ht_variable *v)
 
 static json_t *count_or_real(double value)
 {
-    return value == floor(value) && fabs(value) < 0x1p53 ? json_integer((json_int_t)value) : real(value);
+    return value == floor(value) && fabs(value) < 0x1p53 ? json_integer((json_int_t)value) : ht_json_number(value);
 }
 
 static json_t *plan_json(const struct ht_plan *p)
@@ -136,8 +136,9 @@ static json_t *lanes_json(const struct ht_result *r)
         double share = m->iteration_ns ? (double)m->lane_busy_ns[l] / (double)m->iteration_ns : 0;
         json_array_append_new(list, json_pack("{s:s,s:i,s:s,s:o,s:o,s:o}", "lane", s->lanes[l].name, "rank",
                                               (int)s->lanes[l].rank, "kind", ht_lane_kind_name(s->lanes[l].kind),
-                                              "busy_s", real(seconds(m->lane_busy_ns[l])), "busy_share", real(share),
-                                              "critical_s", real(seconds(m->critical_ns[l]))));
+                                              "busy_s", ht_json_number(seconds(m->lane_busy_ns[l])), "busy_share",
+                                              ht_json_number(share), "critical_s",
+                                              ht_json_number(seconds(m->critical_ns[l]))));
     }
     return list;
 }
@@ -149,7 +150,7 @@ static json_t *resources_json(const struct ht_result *r)
     for (int32_t i = 0; i < s->n_resources; i++)
         json_array_append_new(list, json_pack("{s:s,s:s,s:o}", "resource", s->resources[i].name, "kind",
                                               ht_resource_kind_name(s->resources[i].kind), "busy_share",
-                                              real(r->metrics.resource_busy[i])));
+                                              ht_json_number(r->metrics.resource_busy[i])));
     return list;
 }
 
@@ -157,14 +158,16 @@ static void add_rates(const struct ht_result *r, json_t *root)
 {
     const struct ht_metrics *m = &r->metrics;
     json_t *rates = json_pack(
-        "{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:s,s:o,s:o,s:o,s:o,s:o,s:i,s:i}", "iteration_time_s", real(r->iteration_s),
-        "first_iteration_time_s", real(seconds(m->first_iteration_ns)), "tokens_per_s", positive(r->tokens_per_s),
-        "samples_per_s", positive(r->samples_per_s), "tflops_per_gpu", positive(ht_result_tflops(r, r->useful_flops)),
-        "hardware_tflops_per_gpu", positive(ht_result_tflops(r, r->hardware_flops)), "mfu", positive(ht_result_mfu(r)),
-        "lower_bound_s", real(seconds(m->lower_bound_ns)), "lower_bound_of", m->lower_bound_of, "bubble_ratio",
-        real(m->bubble_ratio), "fill_s", real(seconds(m->fill_ns)), "passes_s", real(seconds(m->passes_ns)), "drain_s",
-        real(seconds(m->drain_ns)), "critical_wait_s", real(seconds(m->critical_wait_ns)), "iterations",
-        (int)r->trace->iterations, "warmup", (int)m->warmup);
+        "{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:s,s:o,s:o,s:o,s:o,s:o,s:i,s:i}", "iteration_time_s",
+        ht_json_number(r->iteration_s), "first_iteration_time_s", ht_json_number(seconds(m->first_iteration_ns)),
+        "tokens_per_s", positive(r->tokens_per_s), "samples_per_s", positive(r->samples_per_s), "tflops_per_gpu",
+        positive(ht_result_tflops(r, r->useful_flops)), "hardware_tflops_per_gpu",
+        positive(ht_result_tflops(r, r->hardware_flops)), "mfu", positive(ht_result_mfu(r)), "lower_bound_s",
+        ht_json_number(seconds(m->lower_bound_ns)), "lower_bound_of", m->lower_bound_of, "bubble_ratio",
+        ht_json_number(m->bubble_ratio), "fill_s", ht_json_number(seconds(m->fill_ns)), "passes_s",
+        ht_json_number(seconds(m->passes_ns)), "drain_s", ht_json_number(seconds(m->drain_ns)), "critical_wait_s",
+        ht_json_number(seconds(m->critical_wait_ns)), "iterations", (int)r->trace->iterations, "warmup",
+        (int)m->warmup);
     json_object_update(root, rates);
     json_decref(rates);
     double tflops = ht_result_tflops(r, r->useful_flops) * (double)r->n_devices;
@@ -175,8 +178,8 @@ static void add_rates(const struct ht_result *r, json_t *root)
     }
     if (r->bad.n) {
         json_object_set_new(root, "bad_iterations", json_integer(r->bad.n));
-        json_object_set_new(root, "bad_iteration_time_s", real(r->bad.bad_s));
-        json_object_set_new(root, "ok_iteration_time_s", real(r->bad.ok_s));
+        json_object_set_new(root, "bad_iteration_time_s", ht_json_number(r->bad.bad_s));
+        json_object_set_new(root, "ok_iteration_time_s", ht_json_number(r->bad.ok_s));
     }
     if (r->peak_flops_per_s > 0) {
         char formula[160];

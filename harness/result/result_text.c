@@ -118,7 +118,6 @@ static void print_peaks(const struct ht_result *r, FILE *out)
         ht_table_bytes(t, m->capacity_bytes);
     }
     ht_table_print(t, "  ", out);
-    ht_table_destroy(t);
 }
 
 /* Prints the memory that a schedule needs which was not run. */
@@ -136,7 +135,6 @@ static void print_needs(const struct ht_result *r, FILE *out)
         ht_table_bytes(t, m->bound_bytes);
     }
     ht_table_print(t, "  ", out);
-    ht_table_destroy(t);
 }
 
 void ht_memory_print(const struct ht_result *r, FILE *out)
@@ -252,7 +250,6 @@ static void print_lanes(const struct ht_result *r, FILE *out)
         ht_table_cell(t, "%.1f%%", 100 * m->resource_busy[i]);
     }
     ht_table_print(t, "  ", out);
-    ht_table_destroy(t);
     if (n > MOST_LANES) fprintf(out, "  and %d more; --json has them all\n", n - MOST_LANES);
     if (idle) fprintf(out, "  %d lane%s idle\n", idle, idle == 1 ? " is" : "s are");
 }

@@ -60,7 +60,15 @@ void ht_table_bytes(struct ht_table *t, int64_t bytes)
         add(t, ht_format_quantity(HT_BYTES, (double)bytes, text));
 }
 
-void ht_table_print(const struct ht_table *t, const char *indent, FILE *out)
+void ht_table_destroy(struct ht_table *t)
+{
+    if (!t) return;
+    for (size_t i = 0; i < t->n_cells; i++) free(t->cells[i]);
+    free(t->cells);
+    free(t);
+}
+
+void ht_table_print(struct ht_table *t, const char *indent, FILE *out)
 {
     for (size_t i = 0; i < t->n_cells; i++) {
         int column = (int)(i % (size_t)t->n_columns);
@@ -79,12 +87,5 @@ void ht_table_print(const struct ht_table *t, const char *indent, FILE *out)
             putc('\n', out);
         }
     }
-}
-
-void ht_table_destroy(struct ht_table *t)
-{
-    if (!t) return;
-    for (size_t i = 0; i < t->n_cells; i++) free(t->cells[i]);
-    free(t->cells);
-    free(t);
+    ht_table_destroy(t);
 }

@@ -18,7 +18,8 @@ struct ht_table *ht_table_create(const char *header);
 void ht_table_cell(struct ht_table *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Adds a cell "39.06 GB", or "-" for less than 0 and "no limit" for INT64_MAX. */
 void ht_table_bytes(struct ht_table *t, int64_t bytes);
-void ht_table_print(const struct ht_table *t, const char *indent, FILE *out);
+/* Prints a table and destroys it. */
+void ht_table_print(struct ht_table *t, const char *indent, FILE *out);
 void ht_table_destroy(struct ht_table *t); /* accepts NULL */
 
 #endif

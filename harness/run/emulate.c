@@ -102,39 +102,23 @@ void ht_emulation_end(struct ht_emulation *e)
 enum ht_status ht_emulation_account(const struct ht_emulation *e, struct ht_trace *trace, struct ht_error *err,
                                     struct ht_emulated *out)
 {
-    struct ht_emu_overruns v = ht_emu_overruns(e->emu);
-    int32_t n = ht_ranks_count(e->ranks), me = ht_ranks_me(e->ranks);
-    double *numbers = HT_NEW_ARRAY(double, 4 * n);
-    numbers[4 * me] = (double)v.n_ops;
-    numbers[4 * me + 1] = (double)v.n_overran;
-    numbers[4 * me + 2] = v.worst;
-    numbers[4 * me + 3] = v.worst_op;
-    enum ht_status status = ht_ranks_sum(e->ranks, numbers, 4 * n, err);
+    int32_t n = ht_ranks_count(e->ranks);
+    struct ht_emu_overruns mine = ht_emu_overruns(e->emu), *all = HT_NEW_ARRAY(struct ht_emu_overruns, n);
+    enum ht_status status = ht_ranks_gather(e->ranks, HT_TAG_EMULATION, &mine, sizeof(mine), all, err);
     out->overruns = (struct ht_emu_overruns){.worst_op = -1, .valid = true};
-    for (int32_t i = 0; i < n; i++) {
-        const double *x = numbers + 4 * i;
-        ht_emu_add_overruns(&out->overruns, &(struct ht_emu_overruns){.n_ops = (int64_t)x[0],
-                                                                      .n_overran = (int64_t)x[1],
-                                                                      .worst = x[2],
-                                                                      .worst_op = (int32_t)x[3]});
-    }
-    free(numbers);
+    for (int32_t i = 0; i < n; i++) ht_emu_add_overruns(&out->overruns, &all[i]);
+    free(all);
     if (trace) ht_emu_rescale(e->emu, trace);
     return status;
 }
 
 enum ht_status ht_emulation_model(const struct ht_job *job, int32_t iterations, int32_t warmup, struct ht_error *err,
-                                  struct ht_emulation_model *out)
+                                  struct ht_times *out)
 {
     struct ht_sim_options options = {.iterations = iterations, .issue_ahead = job->issue_ahead};
     struct ht_trace *trace = NULL;
-    struct ht_metrics m;
     enum ht_status status = ht_sim_run(job->schedule, job->cost_ns, &options, err, &trace);
-    if (status == HT_OK) status = ht_metrics_compute(trace, job->cost_ns, warmup, err, &m);
-    if (status == HT_OK) {
-        *out = (struct ht_emulation_model){m.first_iteration_ns, m.iteration_ns, m.lower_bound_ns};
-        ht_metrics_free(&m);
-    }
+    if (status == HT_OK) status = ht_trace_times(trace, job->cost_ns, warmup, err, out);
     ht_trace_destroy(trace);
     return status;
 }
@@ -143,7 +127,7 @@ enum ht_status ht_emulation_announce(const struct ht_ranks *ranks, const struct 
                                      struct ht_error *err, struct ht_emulated *out)
 {
     enum { ENOUGH = 4 }; /* iterations to know the steady state */
-    struct ht_emulation_model m;
+    struct ht_times m;
     char each[HT_QUANTITY_TEXT], all[HT_QUANTITY_TEXT];
     if (steps < 1 || !ht_ranks_speaks(ranks)) return HT_OK;
     enum ht_status status =

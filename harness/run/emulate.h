@@ -12,6 +12,7 @@
 #include "common/exec/emu.h"
 #include "harness/run/job.h"
 #include "harness/run/ranks.h"
+#include "harness/run/simulate.h"
 
 /* The report on an emulation. */
 struct ht_emulated {
@@ -44,12 +45,9 @@ enum ht_status ht_emulation_account(const struct ht_emulation *e, struct ht_trac
                                     struct ht_emulated *out);
 void ht_emulation_end(struct ht_emulation *e); /* accepts a zeroed one */
 
-/* The simulator's prediction of the very same run. */
-struct ht_emulation_model {
-    int64_t first_iteration_ns, iteration_ns, lower_bound_ns;
-};
+/* Predicts the very same run by the simulator. */
 enum ht_status ht_emulation_model(const struct ht_job *job, int32_t iterations, int32_t warmup, struct ht_error *err,
-                                  struct ht_emulation_model *out);
+                                  struct ht_times *out);
 
 /* Estimates how long so many steps will take, modelled time times out->scale, into out->estimated_s. The rank that
    speaks prints it on standard error. */

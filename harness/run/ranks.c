@@ -208,6 +208,8 @@ enum ht_status ht_ranks_gather(const struct ht_ranks *ranks, int32_t tag, const 
                                struct ht_error *err)
 {
     int32_t *list;
+    if (!ranks->comm) memcpy(all, mine, (size_t)bytes);
+    if (!ranks->comm) return HT_OK;
     struct ht_team team = team_of_all(ranks->comm, &list);
     int64_t *counts = HT_NEW_ARRAY(int64_t, team.n);
     for (int32_t i = 0; i < team.n; i++) counts[i] = bytes;
@@ -231,15 +233,15 @@ enum ht_status ht_ranks_sum(const struct ht_ranks *ranks, double *numbers, int64
     return status;
 }
 
-enum ht_status ht_ranks_arenas(const struct ht_ranks *ranks, const struct ht_schedule *s, int64_t *peak_bytes,
-                               int64_t *extent_bytes, struct ht_error *err)
+enum ht_status ht_ranks_arenas(const struct ht_ranks *ranks, const struct ht_schedule *s, struct ht_arena **own,
+                               int64_t *peak_bytes, int64_t *extent_bytes, struct ht_error *err)
 {
     int32_t n = ht_n_spaces(s);
-    struct ht_arena **arenas = ht_node_arenas(ranks->node);
+    struct ht_arena **arenas = ranks->node ? ht_node_arenas(ranks->node) : own;
     double *stats =
         HT_NEW_ARRAY(double, 2 * n); /* a space is of one leader, so that sums are exact; 1 more than it is */
     for (int32_t i = 0; i < n; i++) {
-        if (!arenas[i]) continue;
+        if (!arenas || !arenas[i]) continue;
         struct ht_arena_stats st = ht_arena_stats(arenas[i]);
         stats[2 * i] = (double)st.peak_bytes + 1;
         stats[2 * i + 1] = (double)st.extent_bytes + 1;
@@ -267,13 +269,8 @@ static int64_t resident_peak(void)
 
 enum ht_status ht_ranks_resident_peaks(const struct ht_ranks *ranks, int64_t *bytes, struct ht_error *err)
 {
-    int32_t n = ht_ranks_count(ranks);
-    double *peaks = HT_NEW_ARRAY(double, n);
-    peaks[ht_ranks_me(ranks)] = (double)resident_peak();
-    enum ht_status status = ht_ranks_sum(ranks, peaks, n, err);
-    for (int32_t r = 0; r < n; r++) bytes[r] = (int64_t)peaks[r];
-    free(peaks);
-    return status;
+    int64_t mine = resident_peak();
+    return ht_ranks_gather(ranks, HT_TAG_SUMS, &mine, sizeof(mine), bytes, err);
 }
 
 void ht_ranks_free_node(struct ht_ranks *ranks)

@@ -54,16 +54,16 @@ enum ht_status ht_ranks_run(const struct ht_ranks *ranks, const struct ht_schedu
 /* Sends rank 0's data to all ranks. */
 enum ht_status ht_ranks_broadcast(const struct ht_ranks *ranks, int32_t tag, void *data, int64_t bytes,
                                   struct ht_error *err);
-/* Gathers every rank's `bytes` of `mine` in `all`, of several ranks. */
+/* Gathers every rank's `bytes` of `mine` in `all`, on all ranks. */
 enum ht_status ht_ranks_gather(const struct ht_ranks *ranks, int32_t tag, const void *mine, int64_t bytes, void *all,
                                struct ht_error *err);
 /* Sums each number over the ranks, on rank 0. */
 enum ht_status ht_ranks_sum(const struct ht_ranks *ranks, double *numbers, int64_t n, struct ht_error *err);
 /* Gathers the arenas' peaks and extents by space on rank 0, -1 for a space that keeps nothing; other ranks' are
-   void. */
-enum ht_status ht_ranks_arenas(const struct ht_ranks *ranks, const struct ht_schedule *s, int64_t *peak_bytes,
-                               int64_t *extent_bytes, struct ht_error *err);
-/* Gathers on rank 0 the most memory that each rank's process has had resident, shared pages included, as the kernel
+   void. own: the arenas of a process alone. */
+enum ht_status ht_ranks_arenas(const struct ht_ranks *ranks, const struct ht_schedule *s, struct ht_arena **own,
+                               int64_t *peak_bytes, int64_t *extent_bytes, struct ht_error *err);
+/* Gathers the most memory that each rank's process has had resident, shared pages included, as the kernel
    counts it (VmHWM): bytes [ranks], 0 where the kernel does not tell. */
 enum ht_status ht_ranks_resident_peaks(const struct ht_ranks *ranks, int64_t *bytes, struct ht_error *err);
 /* Returns true in the process that prints for all. */

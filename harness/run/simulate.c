@@ -70,6 +70,17 @@ enum ht_status ht_simulate(const struct ht_options *o, const struct ht_job *job,
     return status;
 }
 
+enum ht_status ht_trace_times(const struct ht_trace *trace, const int64_t *cost_ns, int32_t warmup,
+                              struct ht_error *err, struct ht_times *out)
+{
+    struct ht_metrics m;
+    enum ht_status status = ht_metrics_compute(trace, cost_ns, warmup, err, &m);
+    if (status != HT_OK) return status;
+    *out = (struct ht_times){m.first_iteration_ns, m.iteration_ns, m.lower_bound_ns};
+    ht_metrics_free(&m);
+    return HT_OK;
+}
+
 enum ht_status ht_save_trace(const struct ht_trace *trace, const char *path, struct ht_error *err)
 {
     struct ht_output file;

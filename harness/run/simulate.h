@@ -22,6 +22,15 @@ bool *ht_bad_iterations(const struct ht_options *options, int64_t *n);
 enum ht_status ht_simulate(const struct ht_options *options, const struct ht_job *job, struct ht_error *err,
                            struct ht_trace **out);
 
+/* The times of an iteration. */
+struct ht_times {
+    int64_t first_iteration_ns, iteration_ns, lower_bound_ns;
+};
+
+/* Reads them off a trace, as ht_metrics_compute does. */
+enum ht_status ht_trace_times(const struct ht_trace *trace, const int64_t *cost_ns, int32_t warmup,
+                              struct ht_error *err, struct ht_times *out);
+
 /* Writes a trace to --trace's path; does nothing when either is NULL. */
 enum ht_status ht_save_trace(const struct ht_trace *trace, const char *path, struct ht_error *err);
 

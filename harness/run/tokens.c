@@ -34,9 +34,14 @@ static int64_t width_of(const struct ht_tokens *t)
     return t->format == HT_TOKENS_TEXT ? 1 : t->format == HT_TOKENS_U16 ? 2 : 4;
 }
 
-static int32_t label_of(const struct ht_tokens *t, const unsigned char *record)
+/* Returns token i of the data, or the label of image i. */
+static int64_t id_at(const struct ht_tokens *t, const void *data, int64_t i)
 {
-    return record[0] + (label_bytes(t) > 1 ? record[1] << 8 : 0);
+    const unsigned char *at = (const unsigned char *)data + i * width_of(t);
+    if (t->format == HT_TOKENS_TEXT) return *at;
+    if (t->format == HT_TOKENS_U16) return *(const uint16_t *)(const void *)at;
+    if (t->format == HT_TOKENS_U32) return *(const uint32_t *)(const void *)at;
+    return at[0] + (label_bytes(t) > 1 ? at[1] << 8 : 0);
 }
 
 /* The kinds of files that are expected. */
@@ -93,24 +98,12 @@ static enum ht_status fetch(const struct ht_tokens *t, int64_t at, int64_t bytes
 /* Returns the index of the first of n tokens that the format or the vocabulary lacks, or n. */
 static int64_t first_wrong(const struct ht_tokens *t, const void *data, int64_t n)
 {
-    const unsigned char *nul = NULL;
-    const uint16_t *u16 = data;
-    const uint32_t *u32 = data;
     int64_t i = 0;
-    switch (t->format) {
-    case HT_TOKENS_IMAGES:
-        while (i < n && label_of(t, (const unsigned char *)data + i * width_of(t)) < t->vocab) i++;
-        break;
-    case HT_TOKENS_TEXT:
-        nul = memchr(data, 0, (size_t)n);
-        return nul ? nul - (const unsigned char *)data : n;
-    case HT_TOKENS_U16:
-        while (i < n && u16[i] < t->vocab) i++;
-        break;
-    case HT_TOKENS_U32:
-        while (i < n && u32[i] < t->vocab) i++;
-        break;
+    if (t->format == HT_TOKENS_TEXT) {
+        const char *nul = memchr(data, 0, (size_t)n);
+        return nul ? nul - (const char *)data : n;
     }
+    while (i < n && id_at(t, data, i) < t->vocab) i++;
     return i;
 }
 
@@ -124,12 +117,12 @@ static enum ht_status complain(const struct ht_tokens *t, const void *data, int6
                        t->path, (long long)token);
     if (t->format == HT_TOKENS_IMAGES)
         return ht_fail(err, HT_BAD_INPUT,
-                       "%s: image %lld, at byte %lld, has label %d; the model's classes are 0 to %lld", t->path,
-                       (long long)token, (long long)(token * width_of(t)),
-                       label_of(t, (const unsigned char *)data + index * width_of(t)), (long long)t->vocab - 1);
-    long long id = t->format == HT_TOKENS_U16 ? ((const uint16_t *)data)[index] : ((const uint32_t *)data)[index];
+                       "%s: image %lld, at byte %lld, has label %lld; the model's classes are 0 to %lld", t->path,
+                       (long long)token, (long long)(token * width_of(t)), (long long)id_at(t, data, index),
+                       (long long)t->vocab - 1);
     return ht_fail(err, HT_BAD_INPUT, "%s: token %lld, at byte %lld, is %lld; the model's vocabulary has ids 0 to %lld",
-                   t->path, (long long)token, (long long)(token * width_of(t)), id, (long long)t->vocab - 1);
+                   t->path, (long long)token, (long long)(token * width_of(t)), (long long)id_at(t, data, index),
+                   (long long)t->vocab - 1);
 }
 
 /* ---- checking -------------------------------------------------------------------------------------------------- */
@@ -323,10 +316,7 @@ static enum ht_status read_tokens(const struct ht_tokens *t, int64_t at, int64_t
         if (status != HT_OK) return status;
         if (first_wrong(t, words, some) < some)
             return ht_fail(err, HT_FAILED, "%s: was changed while it is trained on", t->path);
-        for (int64_t k = 0; k < some; k++)
-            out[i + k] = width == 1   ? words[k]
-                         : width == 2 ? ((const uint16_t *)(const void *)words)[k]
-                                      : (int32_t)((const uint32_t *)(const void *)words)[k];
+        for (int64_t k = 0; k < some; k++) out[i + k] = (int32_t)id_at(t, words, k);
     }
     return HT_OK;
 }
@@ -357,7 +347,7 @@ static enum ht_status make_image(const struct ht_batches *b, uint64_t index, voi
     if (status != HT_OK) return status;
     if (first_wrong(t, b->row, 1) < 1)
         return ht_fail(err, HT_FAILED, "%s: was changed while it is trained on", t->path);
-    *target = label_of(t, b->row);
+    *target = (int32_t)id_at(t, b->row, 0);
     memcpy(pixels, (const char *)b->row + label_bytes(t), (size_t)t->image_bytes);
     return HT_OK;
 }

@@ -115,19 +115,14 @@ static enum ht_status make_engine(const struct ht_options *o, const struct ht_jo
                                   struct ht_training *training)
 {
     const struct ht_scenario *s = &job->scenario;
-    struct ht_cpu_split split;
     int32_t n_local, local = ht_ranks_local(ranks, &n_local);
     /* A modelled device has all cores that there are; beside a GPU one core serves its lanes. */
     int64_t cores = job->platform.kind == HT_PLATFORM_GPU ? 1
                     : job->platform.kind == HT_PLATFORM_EMULATED
                         ? 0
                         : ht_cluster_gpu_of(s->cluster, ht_ranks_me(ranks))->cores;
-    enum ht_status status = ht_cpu_split_for_rank((int)cores, local, n_local, err, &split);
+    enum ht_status status = ht_cpu_split_for_rank((int)cores, local, n_local, err, &training->split);
     if (status != HT_OK) return status;
-    training->on_gpu = job->platform.kind == HT_PLATFORM_GPU;
-    training->device_cores = training->on_gpu ? 0 : split.n_device;
-    training->host_cores = split.n_host;
-    training->shared_cores = split.shared;
     struct ht_cpu_options options = {.model = s->model,
                                      .numerics = s->numerics,
                                      .tokens_per_iteration = s->batch * s->seq,
@@ -141,7 +136,7 @@ static enum ht_status make_engine(const struct ht_options *o, const struct ht_jo
                                      .faults = in->faults,
                                      .n_faults = (int32_t)o->training.n_faults,
                                      .comm = ranks->comm,
-                                     .split = &split};
+                                     .split = &training->split};
     return ht_engine_create(&job->platform, &options, err, out);
 }
 
@@ -162,11 +157,9 @@ static int64_t median_of(const int64_t *ns, int32_t n)
     return median;
 }
 
-/* Fills in the figures of the trace, the losses and the arenas. */
-static void account(const struct ht_job *job, const struct inputs *in, struct ht_arena *const *arenas,
-                    struct ht_training *t)
+/* Fills in the figures of the trace and the losses. */
+static void account(const struct ht_job *job, const struct inputs *in, struct ht_training *t)
 {
-    int32_t n = ht_n_spaces(job->schedule);
     t->steps = t->trace->iterations;
     t->losses = HT_NEW_ARRAY(double, t->steps);
     t->step_ns = HT_NEW_ARRAY(int64_t, t->steps);
@@ -181,30 +174,6 @@ static void account(const struct ht_job *job, const struct inputs *in, struct ht
         t->redone = count(t->outcomes, t->steps, HT_CPU_REDONE);
     }
     t->median_step_ns = t->steps > 1 ? median_of(t->step_ns + 1, t->steps - 1) : median_of(t->step_ns, t->steps);
-    t->arena_peak_bytes = HT_NEW_ARRAY(int64_t, n);
-    t->arena_extent_bytes = HT_NEW_ARRAY(int64_t, n);
-    for (int32_t i = 0; i < n && arenas; i++) {
-        struct ht_arena_stats stats = {.peak_bytes = -1, .extent_bytes = -1};
-        if (arenas[i]) stats = ht_arena_stats(arenas[i]);
-        t->arena_peak_bytes[i] = stats.peak_bytes;
-        t->arena_extent_bytes[i] = stats.extent_bytes;
-    }
-}
-
-/* Gathers the arenas' peaks of all nodes; every rank takes part. */
-static enum ht_status account_ranks(const struct ht_job *job, const struct ht_ranks *ranks, struct ht_error *err,
-                                    struct ht_training *t)
-{
-    int32_t n = ht_n_spaces(job->schedule);
-    int64_t *peak_bytes = HT_NEW_ARRAY(int64_t, n), *extent_bytes = HT_NEW_ARRAY(int64_t, n);
-    enum ht_status status = ht_ranks_arenas(ranks, job->schedule, peak_bytes, extent_bytes, err);
-    if (t->trace) {
-        memcpy(t->arena_peak_bytes, peak_bytes, (size_t)n * sizeof(*peak_bytes));
-        memcpy(t->arena_extent_bytes, extent_bytes, (size_t)n * sizeof(*extent_bytes));
-    }
-    free(peak_bytes);
-    free(extent_bytes);
-    return status;
 }
 
 /* ---- the run --------------------------------------------------------------------------------------------------- */
@@ -341,6 +310,18 @@ static enum ht_status find_scale(const struct ht_options *options, const struct 
     return status;
 }
 
+/* Gathers the memory of all nodes; every rank takes part. */
+static enum ht_status account_memory(const struct ht_job *job, const struct ht_ranks *ranks, struct ht_arena **arenas,
+                                     struct ht_error *err, struct ht_training *t)
+{
+    t->arena_peak_bytes = HT_NEW_ARRAY(int64_t, ht_n_spaces(job->schedule));
+    t->arena_extent_bytes = HT_NEW_ARRAY(int64_t, ht_n_spaces(job->schedule));
+    t->resident_peak_bytes = HT_NEW_ARRAY(int64_t, job->schedule->n_ranks);
+    enum ht_status status = ht_ranks_resident_peaks(ranks, t->resident_peak_bytes, err);
+    if (status != HT_OK) return status;
+    return ht_ranks_arenas(ranks, job->schedule, arenas, t->arena_peak_bytes, t->arena_extent_bytes, err);
+}
+
 static void account_gpu(const struct ht_cuda_device *gpu, struct ht_training *t)
 {
     const struct ht_cuda_slow_shape *slow = ht_cuda_device_slow_shapes(gpu, &t->n_slow);
@@ -406,11 +387,9 @@ enum ht_status ht_train(const struct ht_options *options, const struct ht_job *j
         enum ht_status summed = sum_losses(&session, (int32_t)options->training.steps, err);
         if (!summed) summed = name_unmet_faults(&drill, ranks, err);
         if (!summed && emulation.emu) summed = ht_emulation_account(&emulation, t.trace, err, &t.emulated);
-        t.resident_peak_bytes = HT_NEW_ARRAY(int64_t, job->schedule->n_ranks);
-        if (!summed) summed = ht_ranks_resident_peaks(ranks, t.resident_peak_bytes, err);
-        if (!summed && t.trace) account(job, &in, engine.arenas, &t);
+        if (!summed) summed = account_memory(job, ranks, engine.arenas, err, &t);
+        if (!summed && t.trace) account(job, &in, &t);
         if (engine.gpu) account_gpu(engine.gpu, &t);
-        if (!summed && ranks->comm) summed = account_ranks(job, ranks, err, &t);
         if (summed) status = summed;
     }
 out:

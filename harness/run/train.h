@@ -28,12 +28,10 @@ struct ht_training {
     int64_t *resident_peak_bytes; /* [n_ranks] of each rank's process, everything in it; 0: unknown */
     int32_t n_checkpoints;        /* written, and the time that it took beside the steps' */
     double checkpoints_s;
-    bool on_gpu;           /* then device_cores counts nothing */
     int64_t foreign_bytes; /* of the GPU's memory at the end, beside arena and reserve: CUDA's own, other programs' */
     struct ht_cuda_slow_shape *slow; /* [n_slow]: matrix products that cuBLASLt has no algorithm for */
     size_t n_slow;
-    int device_cores, host_cores;
-    bool shared_cores;
+    struct ht_cpu_split split;   /* of this process's cores */
     struct ht_emulated emulated; /* all times are then modelled ones */
 };
 

@@ -18,60 +18,49 @@ const char *const ht_figure_names[HT_N_FIGURES] = {"lines",  "bars",  "speedups"
 /* A file as the table of fields reads it. Its lists are checked afterwards. */
 struct file {
     struct ht_experiment e;
-    int numerics, accumulate, control; /* -1: the default */
-    char loss_scale[32];
+    int numerics, accumulate, control;
+    char loss_scale[32], software[256];
     const struct ht_node *lists[HT_N_AXES], *per_node, *systems, *timelines, *bad;
 };
 
 static const char *const numerics_names[] = {"fp32", "fp16", "bf16"};
 static const char *const accumulate_names[] = {"fp32", "16"};
 
-#define AT(field) offsetof(struct file, field)
+#define AT(field)               .offset = offsetof(struct file, field)
+#define STRING(field)           .type = HT_FIELD_STRING, AT(field), .size = sizeof(((struct file *)0)->field)
+#define ENUM(field, of, n)      .type = HT_FIELD_ENUM, AT(field), .names = of, .n_names = n
+#define INT(field, least, most) .type = HT_FIELD_INT, AT(field), .min = least, .max = most
+#define LIST(axis)              .type = HT_FIELD_LIST_NODE, AT(lists[axis])
 static const struct ht_field fields[] = {
-    {.key = "name", .type = HT_FIELD_STRING, .offset = AT(e.name), .size = sizeof(((struct file *)0)->e.name)},
-    {.key = "title", .type = HT_FIELD_STRING, .offset = AT(e.title), .size = sizeof(((struct file *)0)->e.title)},
-    {.key = "source", .type = HT_FIELD_STRING, .offset = AT(e.source), .size = sizeof(((struct file *)0)->e.source)},
-    {.key = "cluster", .type = HT_FIELD_STRING, .offset = AT(e.cluster), .size = sizeof(((struct file *)0)->e.cluster)},
-    {.key = "numerics", .type = HT_FIELD_ENUM, .offset = AT(numerics), .names = numerics_names, .n_names = 3},
-    {.key = "accumulate", .type = HT_FIELD_ENUM, .offset = AT(accumulate), .names = accumulate_names, .n_names = 2},
-    {.key = "control",
-     .type = HT_FIELD_ENUM,
-     .offset = AT(control),
-     .names = ht_control_mode_names,
-     .n_names = HT_N_CONTROL_MODES},
-    {.key = "software",
-     .type = HT_FIELD_STRING,
-     .offset = AT(e.software),
-     .size = sizeof(((struct file *)0)->e.software)},
-    {.key = "clip", .type = HT_FIELD_DOUBLE, .offset = AT(e.clip), .fallback = "0", .min = 0, .max = 1e30},
-    {.key = "loss_scale",
-     .type = HT_FIELD_STRING,
-     .offset = AT(loss_scale),
-     .size = sizeof(((struct file *)0)->loss_scale)},
-    {.key = "initial_scale", .type = HT_FIELD_DOUBLE, .offset = AT(e.initial_scale), .min = 0x1p-24, .max = 0x1p64},
-    {.key = "growth_interval", .type = HT_FIELD_INT, .offset = AT(e.growth_interval), .min = 1, .max = 1000000000},
-    {.key = "micro_batch", .type = HT_FIELD_INT, .offset = AT(e.micro_batch), .min = 1, .max = 1 << 20},
-    {.key = "iterations", .type = HT_FIELD_INT, .offset = AT(e.iterations), .fallback = "8", .min = 1, .max = 1000},
-    {.key = "warmup", .type = HT_FIELD_INT, .offset = AT(e.warmup), .fallback = "2", .min = 0, .max = 1000},
-    {.key = "bad", .type = HT_FIELD_LIST_NODE, .offset = AT(bad)},
-    {.key = "break_even", .type = HT_FIELD_BOOL, .offset = AT(e.break_even), .fallback = "false"},
-    {.key = "figure",
-     .type = HT_FIELD_ENUM,
-     .offset = AT(e.figure),
-     .fallback = "lines",
-     .names = ht_figure_names,
-     .n_names = HT_N_FIGURES},
-    {.key = "along", .type = HT_FIELD_ENUM, .offset = AT(e.along), .names = ht_axis_names, .n_names = HT_N_AXES},
-    {.key = "models", .type = HT_FIELD_LIST_NODE, .offset = AT(lists[HT_AXIS_MODELS]), .required = true},
-    {.key = "batches", .type = HT_FIELD_LIST_NODE, .offset = AT(lists[HT_AXIS_BATCHES])},
-    {.key = "batches_per_node", .type = HT_FIELD_LIST_NODE, .offset = AT(per_node)},
-    {.key = "device_memory", .type = HT_FIELD_LIST_NODE, .offset = AT(lists[HT_AXIS_MEMORY])},
-    {.key = "seqs", .type = HT_FIELD_LIST_NODE, .offset = AT(lists[HT_AXIS_SEQS])},
-    {.key = "micro_batches", .type = HT_FIELD_LIST_NODE, .offset = AT(lists[HT_AXIS_MICRO_BATCHES])},
-    {.key = "host_memory", .type = HT_FIELD_LIST_NODE, .offset = AT(lists[HT_AXIS_HOST_MEMORY])},
-    {.key = "ssds", .type = HT_FIELD_LIST_NODE, .offset = AT(lists[HT_AXIS_SSDS])},
-    {.key = "systems", .type = HT_FIELD_LIST_NODE, .offset = AT(systems), .required = true},
-    {.key = "timelines", .type = HT_FIELD_MAP_NODE, .offset = AT(timelines)},
+    {.key = "name", STRING(e.name)},
+    {.key = "title", STRING(e.title)},
+    {.key = "source", STRING(e.source)},
+    {.key = "cluster", STRING(e.cluster)},
+    {.key = "numerics", ENUM(numerics, numerics_names, 3)},
+    {.key = "accumulate", ENUM(accumulate, accumulate_names, 2)},
+    {.key = "control", ENUM(control, ht_control_mode_names, HT_N_CONTROL_MODES)},
+    {.key = "software", STRING(software)},
+    {.key = "clip", .type = HT_FIELD_DOUBLE, AT(e.request.clip), .fallback = "0", .min = 0, .max = 1e30},
+    {.key = "loss_scale", STRING(loss_scale)},
+    {.key = "initial_scale", .type = HT_FIELD_DOUBLE, AT(e.request.initial_scale), .min = 0x1p-24, .max = 0x1p64},
+    {.key = "growth_interval", INT(e.request.growth_interval, 1, 1000000000)},
+    {.key = "micro_batch", INT(e.request.micro_batch, 1, 1 << 20)},
+    {.key = "iterations", INT(e.sim.iterations, 1, 1000), .fallback = "8"},
+    {.key = "warmup", INT(e.sim.warmup, 0, 1000), .fallback = "2"},
+    {.key = "bad", .type = HT_FIELD_LIST_NODE, AT(bad)},
+    {.key = "break_even", .type = HT_FIELD_BOOL, AT(e.break_even), .fallback = "false"},
+    {.key = "figure", ENUM(e.figure, ht_figure_names, HT_N_FIGURES), .fallback = "lines"},
+    {.key = "along", ENUM(e.along, ht_axis_names, HT_N_AXES)},
+    {.key = "models", LIST(HT_AXIS_MODELS), .required = true},
+    {.key = "batches", LIST(HT_AXIS_BATCHES)},
+    {.key = "batches_per_node", .type = HT_FIELD_LIST_NODE, AT(per_node)},
+    {.key = "device_memory", LIST(HT_AXIS_MEMORY)},
+    {.key = "seqs", LIST(HT_AXIS_SEQS)},
+    {.key = "micro_batches", LIST(HT_AXIS_MICRO_BATCHES)},
+    {.key = "host_memory", LIST(HT_AXIS_HOST_MEMORY)},
+    {.key = "ssds", LIST(HT_AXIS_SSDS)},
+    {.key = "systems", .type = HT_FIELD_LIST_NODE, AT(systems), .required = true},
+    {.key = "timelines", .type = HT_FIELD_MAP_NODE, AT(timelines)},
     {.key = NULL},
 };
 
@@ -80,6 +69,13 @@ static enum ht_status at_node(const struct ht_node *node, enum ht_status status,
                               struct ht_error *err)
 {
     return status == HT_OK ? HT_OK : ht_node_error(node, err, "%.800s", why->text);
+}
+
+/* Checks that a list has 1 to `most` entries, which `of` says more about. */
+static enum ht_status check_length(const struct ht_node *list, unsigned most, const char *of, struct ht_error *err)
+{
+    if (list->n_children && list->n_children <= most) return HT_OK;
+    return ht_node_error(list, err, "the list has %u entries; expected 1 to %u%s", list->n_children, most, of);
 }
 
 static enum ht_status read_model(const struct ht_node *node, struct ht_error *err, const char **out)
@@ -156,8 +152,8 @@ static enum ht_status read_axis(struct file *f, enum ht_axis axis, struct ht_err
         e->n[axis] = 1;
         return HT_OK;
     }
-    if (!list->n_children || list->n_children > HT_AXIS_MAX)
-        return ht_node_error(list, err, "the list has %u entries; expected 1 to %d", list->n_children, HT_AXIS_MAX);
+    status = check_length(list, HT_AXIS_MAX, "", err);
+    if (status != HT_OK) return status;
     HT_EACH_CHILD(list, node)
     {
         int64_t i = e->n[axis]++;
@@ -204,7 +200,7 @@ static enum ht_status check_shapes(const struct ht_node *map, const struct file 
     }
     const struct ht_node *one = ht_node_find(map, "micro_batch"), *list = f->lists[HT_AXIS_MICRO_BATCHES];
     if (one && list) return ht_node_key_error(one, err, "not allowed beside 'micro_batches'");
-    if (!list) return check_division(e, e->micro_batch, one, err);
+    if (!list) return check_division(e, e->request.micro_batch, one, err);
     int64_t k = 0;
     HT_EACH_CHILD(list, node)
     {
@@ -238,7 +234,7 @@ static enum ht_status check_figure(const struct ht_node *map, const struct ht_ex
         return ht_node_error(figure, err, "one system; expected another one last, to compare with");
     if (e->figure == HT_FIGURE_SIZES && e->along == HT_AXIS_MODELS)
         return ht_node_error(figure, err, "goes over the models; expected another list in 'along'");
-    if (e->figure == HT_FIGURE_ROLLBACK && !e->n_bad)
+    if (e->figure == HT_FIGURE_ROLLBACK && !e->sim.n_bad)
         return ht_node_error(figure, err, "key 'bad' is missing; expected iterations whose gradients overflow");
     return e->figure == HT_FIGURE_PRICE ? check_prices(figure, e, err) : HT_OK;
 }
@@ -263,9 +259,8 @@ static enum ht_status read_series(const struct ht_node *node, struct ht_error *e
     HT_EACH_CHILD(node, key)
     if (strcmp(key->key, "label") && strcmp(key->key, "best_of"))
         return ht_node_key_error(key, err, "unknown key; expected label and best_of");
-    if (!best_of->n_children || best_of->n_children > HT_VARIANTS_MAX)
-        return ht_node_error(best_of, err, "the list has %u entries; expected 1 to %d systems", best_of->n_children,
-                             HT_VARIANTS_MAX);
+    status = check_length(best_of, HT_VARIANTS_MAX, " systems", err);
+    if (status != HT_OK) return status;
     HT_EACH_CHILD(best_of, system)
     {
         status = read_system(system, err, &out->systems[out->n_systems++]);
@@ -277,13 +272,12 @@ static enum ht_status read_series(const struct ht_node *node, struct ht_error *e
 static enum ht_status read_systems(struct file *f, struct ht_error *err)
 {
     struct ht_experiment *e = &f->e;
-    if (!f->systems->n_children || f->systems->n_children > HT_SERIES_MAX)
-        return ht_node_error(f->systems, err, "the list has %u entries; expected 1 to %d systems",
-                             f->systems->n_children, HT_SERIES_MAX);
+    enum ht_status status = check_length(f->systems, HT_SERIES_MAX, " systems", err);
+    if (status != HT_OK) return status;
     HT_EACH_CHILD(f->systems, node)
     {
         struct ht_series *s = &e->series[e->n_series++];
-        enum ht_status status = read_series(node, err, s);
+        status = read_series(node, err, s);
         if (status != HT_OK) return status;
         for (int64_t i = 0; i < e->n_series - 1; i++)
             if (!strcmp(e->series[i].label, s->label))
@@ -295,14 +289,14 @@ static enum ht_status read_systems(struct file *f, struct ht_error *err)
 static enum ht_status read_bad(struct file *f, struct ht_error *err)
 {
     if (!f->bad) return HT_OK;
-    if (!f->bad->n_children || f->bad->n_children > HT_MAX_BAD)
-        return ht_node_error(f->bad, err, "the list has %u entries; expected 1 to %d", f->bad->n_children, HT_MAX_BAD);
+    enum ht_status status = check_length(f->bad, HT_MAX_BAD, "", err);
+    if (status != HT_OK) return status;
     HT_EACH_CHILD(f->bad, node)
     {
         int64_t ignored;
-        enum ht_status status = ht_node_int(node, 1, f->e.iterations, err, &ignored);
+        status = ht_node_int(node, 1, f->e.sim.iterations, err, &ignored);
         if (status != HT_OK) return status;
-        f->e.bad[f->e.n_bad++] = node->text;
+        f->e.sim.bad[f->e.sim.n_bad++] = node->text;
     }
     return HT_OK;
 }
@@ -342,11 +336,24 @@ static enum ht_status read_timelines(struct file *f, struct ht_error *err)
     return HT_OK;
 }
 
-static enum ht_status check_software(const struct ht_node *map, const struct ht_experiment *e, struct ht_error *err)
+static const char *text_of(const struct ht_node *map, const char *key)
 {
+    const struct ht_node *node = ht_node_find(map, key);
+    return node && node->text[0] ? node->text : NULL;
+}
+
+/* Reads what the points share of a request. The strings point into the document. */
+static enum ht_status read_request(const struct ht_node *map, struct file *f, struct ht_error *err)
+{
+    struct ht_scenario_request *r = &f->e.request;
     struct ht_software software;
     struct ht_error why;
-    if (!e->software[0] || ht_software_load(e->software, &why, &software) == HT_OK) return HT_OK;
+    r->numerics = text_of(map, "numerics");
+    r->accumulate = text_of(map, "accumulate");
+    r->control = text_of(map, "control");
+    r->loss_scale = text_of(map, "loss_scale");
+    r->software = text_of(map, "software");
+    if (!r->software || ht_software_load(r->software, &why, &software) == HT_OK) return HT_OK;
     return ht_node_error(ht_node_find(map, "software"), err, "%.800s", why.text);
 }
 
@@ -364,7 +371,8 @@ static enum ht_status check_name(const struct ht_node *map, const struct ht_expe
 static enum ht_status read_map(const struct ht_node *map, struct ht_error *err, struct file *f)
 {
     enum ht_status status = ht_node_want(map, HT_NODE_MAP, err);
-    f->e.along = f->numerics = f->accumulate = f->control = -1;
+    f->e.along = -1;
+    f->e.sim = ht_options_default().sim;
     if (status == HT_OK) status = ht_config_load(map, fields, err, f);
     if (status == HT_OK && !f->e.name[0]) {
         if (map->parent)
@@ -372,16 +380,12 @@ static enum ht_status read_map(const struct ht_node *map, struct ht_error *err, 
         else
             status = ht_node_error(map, err, "key 'name' is missing; expected the experiment's name");
     }
-    if (status == HT_OK && f->numerics >= 0) f->e.numerics = numerics_names[f->numerics];
-    if (status == HT_OK && f->accumulate >= 0) f->e.accumulate = accumulate_names[f->accumulate];
-    if (status == HT_OK && f->control >= 0) f->e.control = ht_control_mode_names[f->control];
-    if (status == HT_OK && f->loss_scale[0]) f->e.loss_scale = ht_node_find(map, "loss_scale")->text;
     if (status == HT_OK) status = check_name(map, &f->e, err);
     if (status == HT_OK && f->per_node && f->lists[HT_AXIS_BATCHES])
         status = ht_node_key_error(f->per_node, err, "not allowed beside 'batches'");
     f->e.per_node = f->per_node != NULL;
     if (f->per_node) f->lists[HT_AXIS_BATCHES] = f->per_node;
-    if (status == HT_OK) status = check_software(map, &f->e, err);
+    if (status == HT_OK) status = read_request(map, f, err);
     for (int axis = 0; axis < HT_N_AXES && status == HT_OK; axis++) status = read_axis(f, (enum ht_axis)axis, err);
     if (status == HT_OK) status = check_shapes(map, f, err);
     if (status == HT_OK) status = read_systems(f, err);

@@ -81,13 +81,8 @@ struct ht_timelines {
 struct ht_experiment {
     struct ht_doc *doc; /* the strings point into it */
     char name[64], title[256], source[256], cluster[256];
-    char software[256];                                       /* profile, by name or file; empty: the default */
-    const char *numerics, *accumulate, *control, *loss_scale; /* as the options of that name; NULL: the default */
-    double clip, initial_scale;                               /* 0: none, the default */
-    int64_t growth_interval;                                  /* 0: the default */
-    const char *bad[HT_MAX_BAD];                              /* "5": as --bad */
-    int64_t n_bad;
-    int64_t iterations, warmup, micro_batch; /* micro_batch 0: the batch */
+    struct ht_scenario_request request; /* what the points share, without model and cluster */
+    struct ht_simulation_options sim;
     bool break_even;
     int along;  /* enum ht_axis */
     int figure; /* enum ht_figure */

@@ -107,43 +107,16 @@ static const json_t *value_of(const json_t *row, const char *column)
 
 static void write_csv(const json_t *rows, FILE *out)
 {
-    static const char *const columns[] = {"series",
-                                          "system",
-                                          "variant",
-                                          "chosen",
-                                          "model",
-                                          "params",
-                                          "cluster",
-                                          "batch",
-                                          "micro_batch",
-                                          "seq",
-                                          "numerics",
-                                          "software",
-                                          "device_memory_bytes",
-                                          "host_memory_bytes",
-                                          "ssds",
-                                          "status",
-                                          "iteration_time_s",
-                                          "ok_iteration_time_s",
-                                          "bad_iteration_time_s",
-                                          "samples_per_s",
-                                          "tokens_per_s",
-                                          "tflops_per_gpu",
-                                          "hardware_tflops_per_gpu",
-                                          "mfu",
-                                          "price_usd",
-                                          "tokens_per_s_per_1000_usd",
-                                          "tflops_per_1000_usd",
-                                          "lower_bound_s",
-                                          "lower_bound_of",
-                                          "bubble_ratio",
-                                          "device_peak_bytes",
-                                          "host_peak_bytes",
-                                          "break_even_pcie_bytes_per_s",
-                                          "break_even_cpu_adam_params_per_s",
-                                          "obtained",
-                                          "commit",
-                                          "reason"};
+    /* clang-format off */
+    static const char *const columns[] = {
+        "series", "system", "variant", "chosen", "model", "params", "cluster", "batch", "micro_batch", "seq",
+        "numerics", "software", "device_memory_bytes", "host_memory_bytes", "ssds", "status", "iteration_time_s",
+        "ok_iteration_time_s", "bad_iteration_time_s", "samples_per_s", "tokens_per_s", "tflops_per_gpu",
+        "hardware_tflops_per_gpu", "mfu", "price_usd", "tokens_per_s_per_1000_usd", "tflops_per_1000_usd",
+        "lower_bound_s", "lower_bound_of", "bubble_ratio", "device_peak_bytes", "host_peak_bytes",
+        "break_even_pcie_bytes_per_s", "break_even_cpu_adam_params_per_s", "obtained", "commit", "reason",
+    };
+    /* clang-format on */
     ht_rows_csv(rows, columns, HT_COUNT(columns), value_of, out);
 }
 
@@ -272,20 +245,9 @@ static enum ht_status write_files(struct sweep *s, bool complete, struct ht_erro
 static struct ht_options options_of(const struct ht_experiment *e)
 {
     struct ht_options o = ht_options_default();
-    o.sim.iterations = e->iterations;
-    o.sim.warmup = e->warmup;
+    o.request = e->request;
     o.request.cluster = e->cluster;
-    o.request.numerics = e->numerics;
-    o.request.accumulate = e->accumulate;
-    o.request.control = e->control;
-    o.request.clip = e->clip;
-    o.request.loss_scale = e->loss_scale;
-    o.request.initial_scale = e->initial_scale;
-    o.request.growth_interval = e->growth_interval;
-    o.request.software = e->software[0] ? e->software : NULL;
-    o.request.micro_batch = e->micro_batch;
-    o.sim.n_bad = e->n_bad;
-    memcpy(o.sim.bad, e->bad, sizeof(o.sim.bad));
+    o.sim = e->sim;
     return o;
 }
 

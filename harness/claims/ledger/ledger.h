@@ -220,11 +220,9 @@ struct ht_claim_setup {
     const struct ht_node *nodes_of[HT_N_CLAIM_LISTS], *per_node, *bad_nodes, *software_node;
 
     const char *models[HT_CLAIM_LIST], *clusters[HT_CLAIM_LIST]; /* a model's own cluster, or the setup's */
-    int64_t model_params[HT_CLAIM_LIST], n_units[HT_CLAIM_LIST], n_nodes[HT_CLAIM_LIST];
-    int64_t batches[HT_CLAIM_LIST]; /* of a node when per_node */
-    /* 0: the default */
-    int64_t memory_bytes[HT_CLAIM_LIST], seqs[HT_CLAIM_LIST], micro_batches[HT_CLAIM_LIST];
-    int64_t host_bytes[HT_CLAIM_LIST], ssds[HT_CLAIM_LIST];
+    int64_t n_units[HT_CLAIM_LIST], n_nodes[HT_CLAIM_LIST];
+    /* Of the lists but the settings; 0: the default. Models: parameters; batches: of a node when per_node. */
+    int64_t values[HT_N_CLAIM_LISTS][HT_CLAIM_LIST];
     char settings[HT_CLAIM_LIST][HT_CLAIM_SET][32]; /* "c=3" */
     int n_settings[HT_CLAIM_LIST];
     int n[HT_N_CLAIM_LISTS]; /* lengths of the lists; at least 1 */
@@ -234,6 +232,13 @@ struct ht_claim_setup {
 struct ht_claim_point {
     int at[HT_N_CLAIM_AXES];
 };
+
+/* Returns the value that a scenario takes of a list. */
+static inline int64_t ht_claim_value_of(const struct ht_claim_setup *s, enum ht_claim_axis axis,
+                                        struct ht_claim_point p)
+{
+    return s->values[axis][p.at[axis]];
+}
 
 /* The entries of each list that a row takes. */
 struct ht_claim_entries {

@@ -24,9 +24,10 @@ static enum ht_status load_cluster(const struct ht_node *at, struct ht_error *er
     enum ht_status found = local ? HT_OK : ht_cluster_load(s->clusters[i], &why, &cluster);
     int64_t most = 0; /* the largest of the budgets: if it fits the device, all do */
     for (int k = 0; k < s->n[HT_CLAIM_MEMORY]; k++)
-        if (s->memory_bytes[k] > most) most = s->memory_bytes[k];
+        if (s->values[HT_CLAIM_MEMORY][k] > most) most = s->values[HT_CLAIM_MEMORY][k];
     if (cluster && most) found = ht_cluster_set_device_memory(cluster, most, &why);
-    if (cluster && found == HT_OK && s->ssds[0]) found = ht_cluster_set_ssds(cluster, s->ssds[0], &why);
+    if (cluster && found == HT_OK && s->values[HT_CLAIM_SSDS][0])
+        found = ht_cluster_set_ssds(cluster, s->values[HT_CLAIM_SSDS][0], &why);
     s->n_nodes[i] = cluster ? cluster->n_nodes : 1;
     ht_cluster_destroy(cluster);
     if (found != HT_OK) return ht_node_error(at, err, "%.800s", why.text);
@@ -60,9 +61,9 @@ static enum ht_status load_model(const struct ht_node *node, struct ht_error *er
     if (status != HT_OK) return status;
     if (ht_model_load(s->models[i], &why, &model) != HT_OK) return ht_node_error(entry.name, err, "%.800s", why.text);
     for (int k = 0; k < s->n[HT_CLAIM_SEQS]; k++)
-        if (s->seqs[k] && ht_model_check_seq(&model, s->seqs[k], &why) != HT_OK)
+        if (s->values[HT_CLAIM_SEQS][k] && ht_model_check_seq(&model, s->values[HT_CLAIM_SEQS][k], &why) != HT_OK)
             return ht_node_error(entry.name, err, "%.800s", why.text);
-    s->model_params[i] = ht_model_params(&model);
+    s->values[HT_CLAIM_MODELS][i] = ht_model_params(&model);
     s->n_units[i] = ht_model_units(&model);
     const struct ht_node *setup = node->parent->parent;
     if (!entry.cluster) entry.cluster = ht_node_find(setup, "cluster");
@@ -122,24 +123,14 @@ static enum ht_status load_settings(const struct ht_node *node, struct ht_error 
 static enum ht_status load_entry(const struct ht_node *node, enum ht_claim_axis axis, struct ht_error *err,
                                  struct ht_claim_setup *s, int i)
 {
-    switch (axis) {
-    case HT_CLAIM_MODELS:
-        return load_model(node, err, s, i);
-    case HT_CLAIM_BATCHES:
-        return ht_node_int(node, 1, 1 << 20, err, &s->batches[i]);
-    case HT_CLAIM_MEMORY:
-        return load_memory(node, err, &s->memory_bytes[i]);
-    case HT_CLAIM_SEQS:
-        return ht_node_int(node, 1, 1 << 24, err, &s->seqs[i]);
-    case HT_CLAIM_MICRO_BATCHES:
-        return ht_node_int(node, 1, 1 << 20, err, &s->micro_batches[i]);
-    case HT_CLAIM_HOST_MEMORY:
-        return load_memory(node, err, &s->host_bytes[i]);
-    case HT_CLAIM_SSDS:
-        return ht_node_int(node, 1, 64, err, &s->ssds[i]);
-    default:
-        return load_settings(node, err, s, i);
-    }
+    static const int64_t most[HT_N_CLAIM_LISTS] = {[HT_CLAIM_BATCHES] = 1 << 20,
+                                                   [HT_CLAIM_SEQS] = 1 << 24,
+                                                   [HT_CLAIM_MICRO_BATCHES] = 1 << 20,
+                                                   [HT_CLAIM_SSDS] = 64};
+    if (axis == HT_CLAIM_MODELS) return load_model(node, err, s, i);
+    if (axis == HT_CLAIM_SETTINGS) return load_settings(node, err, s, i);
+    if (!most[axis]) return load_memory(node, err, &s->values[axis][i]);
+    return ht_node_int(node, 1, most[axis], err, &s->values[axis][i]);
 }
 
 static enum ht_status load_list(enum ht_claim_axis axis, struct ht_error *err, struct ht_claim_setup *s)
@@ -268,7 +259,7 @@ static enum ht_status load_subject(const struct ht_node *map, struct ht_error *e
     s->clusters[0] = "local";
     s->n_nodes[0] = 1;
     s->n_units[0] = s->units.blocks + 2;
-    s->seqs[0] = 16;
+    s->values[HT_CLAIM_SEQS][0] = 16;
     return HT_OK;
 }
 
@@ -343,12 +334,7 @@ enum ht_status ht_claim_load_setup(const struct ht_node *map, const struct ht_cl
 enum ht_status ht_claim_find_entry(const struct ht_claim_setup *s, enum ht_claim_axis axis, const struct ht_node *node,
                                    struct ht_error *err, int *out)
 {
-    const int64_t *numbers = axis == HT_CLAIM_BATCHES       ? s->batches
-                             : axis == HT_CLAIM_MEMORY      ? s->memory_bytes
-                             : axis == HT_CLAIM_SEQS        ? s->seqs
-                             : axis == HT_CLAIM_HOST_MEMORY ? s->host_bytes
-                             : axis == HT_CLAIM_SSDS        ? s->ssds
-                                                            : s->micro_batches;
+    const int64_t *numbers = s->values[axis];
     bool size = axis == HT_CLAIM_MEMORY || axis == HT_CLAIM_HOST_MEMORY;
     int64_t number = 0;
     enum ht_status status = ht_node_want(node, HT_NODE_SCALAR, err);
@@ -363,7 +349,7 @@ enum ht_status ht_claim_find_entry(const struct ht_claim_setup *s, enum ht_claim
 
 int64_t ht_claim_batch(const struct ht_claim_setup *s, struct ht_claim_point p)
 {
-    return s->batches[p.at[HT_CLAIM_BATCHES]] * (s->per_node ? s->n_nodes[p.at[HT_CLAIM_MODELS]] : 1);
+    return ht_claim_value_of(s, HT_CLAIM_BATCHES, p) * (s->per_node ? s->n_nodes[p.at[HT_CLAIM_MODELS]] : 1);
 }
 
 static void memory_text(int64_t bytes, char *buf, size_t n)
@@ -379,37 +365,19 @@ static void memory_text(int64_t bytes, char *buf, size_t n)
 
 const char *ht_claim_entry(const struct ht_claim_setup *s, enum ht_claim_axis axis, int i, char *buf, size_t n)
 {
-    switch (axis) {
-    case HT_CLAIM_MODELS:
-        if (s->units.devices)
-            snprintf(buf, n, "%lld blocks", (long long)s->units.blocks);
-        else
-            snprintf(buf, n, "%s", s->models[i]);
-        break;
-    case HT_CLAIM_BATCHES:
-        snprintf(buf, n, "%lld%s", (long long)s->batches[i], s->per_node ? " a node" : "");
-        break;
-    case HT_CLAIM_MEMORY:
-        memory_text(s->memory_bytes[i], buf, n);
-        break;
-    case HT_CLAIM_SEQS:
-        snprintf(buf, n, "%lld", (long long)s->seqs[i]);
-        break;
-    case HT_CLAIM_MICRO_BATCHES:
-        snprintf(buf, n, "%lld", (long long)s->micro_batches[i]);
-        break;
-    case HT_CLAIM_HOST_MEMORY:
-        memory_text(s->host_bytes[i], buf, n);
-        break;
-    case HT_CLAIM_SSDS:
-        snprintf(buf, n, "%lld", (long long)s->ssds[i]);
-        break;
-    default: {
-        size_t at = 0;
-        buf[0] = '\0';
+    size_t at = 0;
+    buf[0] = '\0';
+    if (axis == HT_CLAIM_MODELS && s->units.devices)
+        snprintf(buf, n, "%lld blocks", (long long)s->units.blocks);
+    else if (axis == HT_CLAIM_MODELS)
+        snprintf(buf, n, "%s", s->models[i]);
+    else if (axis == HT_CLAIM_MEMORY || axis == HT_CLAIM_HOST_MEMORY)
+        memory_text(s->values[axis][i], buf, n);
+    else if (axis < HT_N_CLAIM_LISTS && axis != HT_CLAIM_SETTINGS)
+        snprintf(buf, n, "%lld%s", (long long)s->values[axis][i],
+                 axis == HT_CLAIM_BATCHES && s->per_node ? " a node" : "");
+    else
         for (int k = 0; k < s->n_settings[i] && at < n; k++)
             at += (size_t)snprintf(buf + at, n - at, "%s%s", k ? " " : "", s->settings[i][k]);
-    }
-    }
     return buf;
 }

@@ -275,7 +275,7 @@ START_TEST(scenarios)
     ck_assert_int_eq(s->n_nodes[1], 2);
     ck_assert_str_eq(s->accumulate, "16");
     ck_assert_int_eq(s->n[HT_CLAIM_SEQS], 2);
-    ck_assert_int_eq(s->micro_batches[0], 2);
+    ck_assert_int_eq(s->values[HT_CLAIM_MICRO_BATCHES][0], 2);
     ck_assert_int_eq(c->n_steps, 2);
     ck_assert_uint_eq(c->steps[0].over, 1u << HT_CLAIM_MODELS | 1u << HT_CLAIM_SEQS);
     ck_assert_uint_eq(c->steps[1].over, 1u << HT_CLAIM_BY_SYSTEM);
@@ -483,8 +483,8 @@ START_TEST(nodes)
     struct ht_observations seen = {0};
     ck_assert_msg(load(text, &err, &l) == HT_OK, "%s", err.text);
     ck_assert_int_eq(l.setups[0].n[HT_CLAIM_HOST_MEMORY], 2);
-    ck_assert_int_eq(l.setups[0].host_bytes[1], 256000000000);
-    ck_assert_int_eq(l.setups[0].ssds[0], 2);
+    ck_assert_int_eq(l.setups[0].values[HT_CLAIM_HOST_MEMORY][1], 256000000000);
+    ck_assert_int_eq(l.setups[0].values[HT_CLAIM_SSDS][0], 2);
     for (int64_t i = 0; i < l.n_claims; i++) {
         struct ht_outcome o;
         ck_assert(ht_claim_check(&l.claims[i], &seen, &err, &o) == HT_OK);

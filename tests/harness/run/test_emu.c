@@ -47,7 +47,7 @@ static void train(const struct ht_options *o, const char *system, struct ht_job 
 
 /* Every op is held for its modelled cost, and the whole for what the bound says of the iterations between the first and
    the last. */
-static void check_times(const struct ht_job *job, const struct ht_training *t, const struct ht_emulation_model *model)
+static void check_times(const struct ht_job *job, const struct ht_training *t, const struct ht_times *model)
 {
     for (int64_t i = 0; i < t->trace->n_events; i++) {
         const struct ht_trace_event *e = &t->trace->events[i];
@@ -63,7 +63,7 @@ static int64_t compare(const char *system, const char *cluster, int64_t device_b
     struct ht_options plain = options_of("local", NULL, 0), held = options_of(cluster, "emu", device_bytes);
     struct ht_job reference, job;
     struct ht_training want, got;
-    struct ht_emulation_model model;
+    struct ht_times model;
     struct ht_error err = {0};
     train(&plain, "in_memory", &reference, &want);
     train(&held, system, &job, &got);
