@@ -552,7 +552,7 @@ END_TEST
  * Counts how often eq. 1 as printed promises too much: Table 1's models, batches 4 to 32, 1, 2 and 4 micro-batches,
  * budgets of 8 to 38 GiB. Every plan fits in the end. The first solution may not where c = L (eq. 1 leaves no room
  * beside the last recomputation) or where several micro-batches make a block's activations lighter than its gradient
- * and sums; with one micro-batch and c < L it always fits. Printed: how often, of all with HT_TEST_FULL=1.
+ * and sums; with one micro-batch and c < L it always fits. Printed: how often, of all with HT_FULL=1.
  */
 START_TEST(mended_plans)
 {

@@ -23,6 +23,19 @@ failures=0
 python=/usr/bin/python3
 [ -x "$python" ] || python=$(command -v python3)
 
+# Tests that repeat one check draw some of the cases anew each time: HT_SEED=N draws the same again, HT_FULL=1 takes all.
+seed=${HT_SEED:-$RANDOM}
+
+# drawn N WORDS...: N of the words, drawn by the seed, in their order; all with HT_FULL=1.
+drawn() {
+    local n=$1
+    shift
+    [ "${HT_FULL:-0}" = 0 ] || n=$#
+    printf '%s\n' "$@" | "$python" -c 'import random, sys
+words = sys.stdin.read().split()
+print(*[words[i] for i in sorted(random.Random(sys.argv[1]).sample(range(len(words)), int(sys.argv[2])))])' "$seed" "$n"
+}
+
 fail() {
     printf 'FAILED: %s\n' "$*"
     failures=$((failures + 1))

@@ -5,6 +5,7 @@ set -euo pipefail
 # shellcheck source=tests/harness/support.sh
 . "$(dirname "$0")/support.sh"
 cd "$work"
+echo "HT_SEED=$seed"
 
 common=(--batch 4 --seq 32 --data "$text" --numerics fp32 --steps 3)
 scenario=("${common[@]:0:4}" --numerics fp32)
@@ -104,8 +105,7 @@ if ! "$hetbench" train in_memory --model gpt-tiny "${common[@]}" --ranks 2 >out 
 fi
 emulated ranks.csv zero_offload --model gpt-tiny --cluster autohete-4gpu
 replays zero_offload --model gpt-tiny --cluster autohete-4gpu
-emulated pipe.csv mobius --model llama-tiny --micro-batch 1 --cluster sysx-1node
-emulated pipe.csv sysx --model llama-tiny --micro-batch 1 --cluster sysx-1node
+for system in $(drawn 1 mobius sysx); do emulated pipe.csv "$system" --model llama-tiny --micro-batch 1 --cluster sysx-1node; done
 cat >nodes.yaml <<'YAML'
 name: nodes
 source: two nodes of the catalogue's parts
@@ -121,7 +121,7 @@ for cluster in autohete-4gpu nodes.yaml; do
     interrupted
     # shellcheck disable=SC2086 # words
     gone 1 $all
-    for which in head tail; do
+    for which in $(drawn 1 head tail); do
         began --cluster "$cluster"
         all=$(ranks_of "$pid") status=0
         kill -KILL "$(echo "$all" | $which -n 1)"

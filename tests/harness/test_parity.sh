@@ -21,13 +21,16 @@ parity() {
 }
 
 systems=$("$hetbench" list systems --json | "$python" -c 'import json, sys; print(len(json.load(sys.stdin)["systems"]))')
-seed=${2:-$RANDOM}
-echo "seed $seed"
+seed=${2:-$seed}
+echo "HT_SEED=$seed"
 models=gpt-tiny,llama-tiny,bert-tiny,vit-tiny steps=12
 if [ -n "$sanitized" ]; then models=gpt-mini,gpt-mini,gpt-mini,gpt-mini steps=6; fi # ten times slower, and sizes do not matter there
 parity $((4 * systems)) --models "$models" --steps 4 --batch 2 --micro-batch 1 --sample "$seed"
-parity $((4 * systems)) --models gpt-mini --numerics fp32,fp16 --steps "$steps" --faults 5 --clip 1.5 --control gate,rollback \
-    --seed "$seed"
+# Each system in one of the two numerics, under both controls; with HT_FULL=1 in both.
+sample=(--sample "$seed") least=2
+if [ "${HT_FULL:-0}" != 0 ]; then sample=() least=4; fi
+parity $((least * systems)) --models gpt-mini --numerics fp32,fp16 --steps "$steps" --faults 5 --clip 1.5 --control gate,rollback \
+    --seed "$seed" "${sample[@]}"
 
 # What it is good for: a training that differs is found. The reference learns from other batches here.
 if "$python" "$root/scripts/parity" --build "$build" --seq 16 --steps 2 --models gpt-mini --numerics bf16 --systems zero_offload \

@@ -13,6 +13,7 @@ common=(--model llama.yaml --batch 8 --micro-batch 1 --seq 16 --data "$text" --n
 needs_ranks "${common[@]}"
 shm=$(find /dev/shm | sort)
 slow=$([ -n "$sanitized" ] && echo 5 || echo 1)
+echo "HT_SEED=$seed"
 
 # job: all processes of the training, with any parent.
 job() { grep -lzxF "HETBENCH_TEST=$work" /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3 || true; }
@@ -68,8 +69,8 @@ vanished() {
 }
 
 # How a rank ended is not known where mpirun has asked the kernel first and tells of another one's end.
-# Both nodes' leaders (ranks 0 and 4) and others; the shared memory has no name and goes with the last process that has it.
-for which in 1 4 5 8; do
+# A node's leader (rank 0 or 4) and another; the shared memory has no name and goes with the last process that has it.
+for which in $(drawn 1 1 5) $(drawn 1 4 8); do
     began
     underway
     kill -KILL "$(echo "$ranks" | sed -n "${which}p")"
@@ -86,7 +87,7 @@ kill -KILL "$(pgrep -P "$pid")"
 ended 1 5 "the process that keeps the ranks was killed" "the keeper killed"
 
 # Before it has a keeper it leaves an empty folder, which the next launch removes.
-for wait in 0.05 0.2 underway; do
+for wait in $(drawn 1 0.05 0.2) underway; do
     began
     if [ "$wait" = underway ]; then underway; else sleep "$wait"; fi
     kill -KILL "$pid"
@@ -114,7 +115,7 @@ kill -INT "$pid"
 ended 130 10 "interrupted after [0-9]+ of 4000 steps" "Ctrl-C"
 grep -q '^step [0-9]*/4000  [0-9.e-]* s/step' err || fail "no progress is shown: $(head -n 3 err)"
 ! grep -q loss err || fail "one rank's part of the loss is shown: $(head -n 3 err)"
-for gap in 0 0.03 0.3; do
+for gap in $(drawn 1 0 0.03 0.3); do
     began
     underway
     kill -INT "$pid"
@@ -124,13 +125,13 @@ for gap in 0 0.03 0.3; do
 done
 
 # While the ranks start, and before. A process that does not exist yet cannot get a signal.
-for wait in 0.02 0.06 0.1 0.15 0.2 0.3; do
+for wait in $(drawn 2 0.02 0.06 0.1 0.15 0.2 0.3); do
     began
     sleep "$wait"
     kill -INT "$pid"
     ended 130 10 "interrupted" "Ctrl-C after $wait s"
 done
-for wait in 0.05 0.15 0.3; do
+for wait in $(drawn 1 0.05 0.15 0.3); do
     began
     sleep "$wait"
     kill -INT "$pid"

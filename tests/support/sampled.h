@@ -1,6 +1,6 @@
 /*
  * Tests with more cases than every run can afford draw a part of them: of each few in a row one, by a seed that is
- * another in each run and is printed. HT_TEST_SEED=N in the environment draws the cases of that run again; HT_TEST_FULL=1
+ * another in each run and is printed. HT_SEED=N in the environment draws the cases of that run again; HT_FULL=1
  * runs all.
  */
 #ifndef TESTS_SUPPORT_SAMPLED_H
@@ -22,10 +22,10 @@ struct sampling {
 /* Returns this run's sampling and prints it. Called by main, before tests fork. */
 static inline struct sampling sampling_begin(void)
 {
-    const char *given = getenv("HT_TEST_SEED");
-    struct sampling s = {.full = getenv("HT_TEST_FULL") != NULL};
+    const char *given = getenv("HT_SEED");
+    struct sampling s = {.full = getenv("HT_FULL") != NULL};
     s.seed = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL) * 32768 + (uint64_t)getpid() % 32768;
-    printf("HT_TEST_SEED=%llu%s\n", (unsigned long long)s.seed, s.full ? ": all cases" : "");
+    printf("HT_SEED=%llu%s\n", (unsigned long long)s.seed, s.full ? ": all cases" : "");
     fflush(stdout);
     return s;
 }
