@@ -117,6 +117,12 @@ struct ht_field {
     const struct ht_field *fields; /* HT_FIELD_MAP */
 };
 
+/* The place of a field in a struct; with its type: text, a real number, a node of any kind. */
+#define HT_FIELD_AT(in, m)   .offset = offsetof(in, m)
+#define HT_FIELD_TEXT(in, m) .type = HT_FIELD_STRING, HT_FIELD_AT(in, m), .size = sizeof(((in *)0)->m)
+#define HT_FIELD_REAL(in, m) .type = HT_FIELD_DOUBLE, HT_FIELD_AT(in, m)
+#define HT_FIELD_NODE(in, m) .type = HT_FIELD_ANY_NODE, HT_FIELD_AT(in, m)
+
 /*
  * Fills in *out from a map by a table. Reports unknown keys (with the nearest known one), missing required keys and
  * scalar errors as above, and stops at the first one. Sets node fields of absent keys to NULL.

@@ -69,12 +69,7 @@ static const struct ht_field memory_fields[] = {
 };
 
 static const struct ht_field adam_fields[] = {
-    {.key = "share",
-     .type = HT_FIELD_DOUBLE,
-     .offset = offsetof(struct ht_software_adam, share),
-     .fallback = "1",
-     .min = 0.001,
-     .max = 1},
+    {.key = "share", HT_FIELD_REAL(struct ht_software_adam, share), .fallback = "1", .min = 0.001, .max = 1},
     COPIES(ht_software_adam, threads),
     SOURCE(ht_software_adam),
     {0},
@@ -82,8 +77,7 @@ static const struct ht_field adam_fields[] = {
 
 static const struct ht_field collectives_fields[] = {
     {.key = "uneven",
-     .type = HT_FIELD_DOUBLE,
-     .offset = offsetof(struct ht_software_collectives, uneven),
+     HT_FIELD_REAL(struct ht_software_collectives, uneven),
      .fallback = "1",
      .min = 1,
      .max = MAX_PASSES},
@@ -96,10 +90,7 @@ static const struct ht_field collectives_fields[] = {
         .key = #m, .type = HT_FIELD_BOOL, .offset = offsetof(struct ht_software, m), .fallback = "false"               \
     }
 static const struct ht_field software_fields[] = {
-    {.key = "name",
-     .type = HT_FIELD_STRING,
-     .offset = offsetof(struct ht_software, name),
-     .size = sizeof(((struct ht_software *)0)->name)},
+    {.key = "name", HT_FIELD_TEXT(struct ht_software, name)},
     SOURCE(ht_software),
     MAP(ht_software, layer_norm, pointwise_fields, true),
     MAP(ht_software, rms_norm, pointwise_fields, true),

@@ -27,7 +27,7 @@ static const char *const numerics_names[] = {"fp32", "fp16", "bf16"};
 static const char *const accumulate_names[] = {"fp32", "16"};
 
 #define AT(field)               .offset = offsetof(struct file, field)
-#define STRING(field)           .type = HT_FIELD_STRING, AT(field), .size = sizeof(((struct file *)0)->field)
+#define STRING(field)           HT_FIELD_TEXT(struct file, field)
 #define ENUM(field, of, n)      .type = HT_FIELD_ENUM, AT(field), .names = of, .n_names = n
 #define INT(field, least, most) .type = HT_FIELD_INT, AT(field), .min = least, .max = most
 #define LIST(axis)              .type = HT_FIELD_LIST_NODE, AT(lists[axis])
@@ -118,8 +118,8 @@ static enum ht_status read_placed_model(const struct ht_node *node, struct ht_er
         const struct ht_node *name, *cluster;
     } m = {.name = node, .cluster = ht_node_find(node->parent->parent, "cluster")};
     static const struct ht_field keys[] = {
-        {.key = "name", .type = HT_FIELD_ANY_NODE, .offset = offsetof(struct placed, name), .required = true},
-        {.key = "cluster", .type = HT_FIELD_ANY_NODE, .offset = offsetof(struct placed, cluster), .required = true},
+        {.key = "name", HT_FIELD_NODE(struct placed, name), .required = true},
+        {.key = "cluster", HT_FIELD_NODE(struct placed, cluster), .required = true},
         {.key = NULL},
     };
     enum ht_status status = node->kind == HT_NODE_MAP ? ht_config_load(node, keys, err, &m) : HT_OK;

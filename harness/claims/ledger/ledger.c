@@ -12,21 +12,9 @@
 static enum ht_status load_tolerance(const struct ht_node *map, struct ht_error *err, struct ht_claim_tolerance *out)
 {
     static const struct ht_field fields[] = {
-        {.key = "relative",
-         .type = HT_FIELD_DOUBLE,
-         .offset = offsetof(struct ht_claim_tolerance, relative),
-         .min = 0,
-         .max = 1},
-        {.key = "absolute",
-         .type = HT_FIELD_DOUBLE,
-         .offset = offsetof(struct ht_claim_tolerance, absolute),
-         .min = 0,
-         .max = 1e12},
-        {.key = "why",
-         .type = HT_FIELD_STRING,
-         .offset = offsetof(struct ht_claim_tolerance, why),
-         .required = true,
-         .size = sizeof(out->why)},
+        {.key = "relative", HT_FIELD_REAL(struct ht_claim_tolerance, relative), .min = 0, .max = 1},
+        {.key = "absolute", HT_FIELD_REAL(struct ht_claim_tolerance, absolute), .min = 0, .max = 1e12},
+        {.key = "why", HT_FIELD_TEXT(struct ht_claim_tolerance, why), .required = true},
         {0},
     };
     *out = (struct ht_claim_tolerance){.name = map->key, .relative = -1, .absolute = -1};
@@ -83,11 +71,7 @@ static enum ht_status load_all(const struct top *top, struct ht_error *err, stru
 enum ht_status ht_ledger_load(struct ht_doc *doc, struct ht_error *err, struct ht_ledger *out)
 {
     static const struct ht_field fields[] = {
-        {.key = "paper",
-         .type = HT_FIELD_STRING,
-         .offset = offsetof(struct top, paper),
-         .required = true,
-         .size = sizeof(((struct top *)0)->paper)},
+        {.key = "paper", HT_FIELD_TEXT(struct top, paper), .required = true},
         {.key = "tolerances", .type = HT_FIELD_MAP_NODE, .offset = offsetof(struct top, tolerances), .required = true},
         {.key = "systems", .type = HT_FIELD_MAP_NODE, .offset = offsetof(struct top, systems), .required = true},
         {.key = "software", .type = HT_FIELD_MAP_NODE, .offset = offsetof(struct top, software)},

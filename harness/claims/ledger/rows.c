@@ -57,15 +57,16 @@ struct row {
         *variable, *versus_reduced, *versus_at;
 };
 
-#define AT(m)   .offset = offsetof(struct row, m)
-#define SIZE(m) .size = sizeof(((struct row *)0)->m)
+#define AT(m)             .offset = offsetof(struct row, m)
+#define TEXT(m)           HT_FIELD_TEXT(struct row, m)
+#define ENUM(m, of, last) .type = HT_FIELD_ENUM, AT(m), .names = of, .n_names = (last) + 1
 static const struct ht_field row_fields[] = {
-    {.key = "where", .type = HT_FIELD_STRING, AT(claim.where), .required = true, SIZE(claim.where)},
-    {.key = "statement", .type = HT_FIELD_STRING, AT(claim.statement), .required = true, SIZE(claim.statement)},
-    {.key = "unchecked", .type = HT_FIELD_STRING, AT(claim.unchecked), SIZE(claim.unchecked)},
-    {.key = "note", .type = HT_FIELD_STRING, AT(claim.note), SIZE(claim.note)},
-    {.key = "reading", .type = HT_FIELD_STRING, AT(claim.reading), SIZE(claim.reading)},
-    {.key = "paper", .type = HT_FIELD_STRING, AT(claim.paper), SIZE(claim.paper)},
+    {.key = "where", TEXT(claim.where), .required = true},
+    {.key = "statement", TEXT(claim.statement), .required = true},
+    {.key = "unchecked", TEXT(claim.unchecked)},
+    {.key = "note", TEXT(claim.note)},
+    {.key = "reading", TEXT(claim.reading)},
+    {.key = "paper", TEXT(claim.paper)},
     {.key = "setup", .type = HT_FIELD_ANY_NODE, AT(setup)},
     {.key = "systems", .type = HT_FIELD_LIST_NODE, AT(systems)},
     {.key = "versus", .type = HT_FIELD_ANY_NODE, AT(versus)},
@@ -77,25 +78,16 @@ static const struct ht_field row_fields[] = {
     {.key = "over", .type = HT_FIELD_ANY_NODE, AT(over)},
     {.key = "then", .type = HT_FIELD_MAP_NODE, AT(then)},
     {.key = "at", .type = HT_FIELD_MAP_NODE, AT(at)},
-    {.key = "per",
-     .type = HT_FIELD_ENUM,
-     AT(claim.unit),
-     .fallback = "one",
-     .names = ht_claim_unit_names,
-     .n_names = HT_CLAIM_BLOCK_FORWARD + 1},
-    {.key = "compare",
-     .type = HT_FIELD_ENUM,
-     AT(claim.compare),
-     .fallback = "about",
-     .names = ht_claim_compare_names,
-     .n_names = HT_CLAIM_BELOW + 1},
+    {.key = "per", ENUM(claim.unit, ht_claim_unit_names, HT_CLAIM_BLOCK_FORWARD), .fallback = "one"},
+    {.key = "compare", ENUM(claim.compare, ht_claim_compare_names, HT_CLAIM_BELOW), .fallback = "about"},
     {.key = "value", .type = HT_FIELD_ANY_NODE, AT(value)},
     {.key = "fails_in", .type = HT_FIELD_ANY_NODE, AT(fails_in)},
     {.key = "tolerance", .type = HT_FIELD_ANY_NODE, AT(tolerance)},
     {0},
 };
 #undef AT
-#undef SIZE
+#undef TEXT
+#undef ENUM
 
 /* ---- steps ----------------------------------------------------------------------------------------------------- */
 

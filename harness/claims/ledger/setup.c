@@ -44,11 +44,8 @@ struct named_model {
 static enum ht_status load_model(const struct ht_node *node, struct ht_error *err, struct ht_claim_setup *s, int i)
 {
     static const struct ht_field fields[] = {
-        {.key = "name", .type = HT_FIELD_ANY_NODE, .offset = offsetof(struct named_model, name), .required = true},
-        {.key = "cluster",
-         .type = HT_FIELD_ANY_NODE,
-         .offset = offsetof(struct named_model, cluster),
-         .required = true},
+        {.key = "name", HT_FIELD_NODE(struct named_model, name), .required = true},
+        {.key = "cluster", HT_FIELD_NODE(struct named_model, cluster), .required = true},
         {0},
     };
     struct named_model entry = {.name = node};
@@ -156,16 +153,8 @@ static enum ht_status load_list(enum ht_claim_axis axis, struct ht_error *err, s
 enum ht_status ht_claim_load_software(const struct ht_node *map, struct ht_error *err, struct ht_claim_software *out)
 {
     static const struct ht_field fields[] = {
-        {.key = "name",
-         .type = HT_FIELD_STRING,
-         .offset = offsetof(struct ht_claim_software, name),
-         .required = true,
-         .size = sizeof(out->name)},
-        {.key = "why",
-         .type = HT_FIELD_STRING,
-         .offset = offsetof(struct ht_claim_software, why),
-         .required = true,
-         .size = sizeof(out->why)},
+        {.key = "name", HT_FIELD_TEXT(struct ht_claim_software, name), .required = true},
+        {.key = "why", HT_FIELD_TEXT(struct ht_claim_software, why), .required = true},
         {0},
     };
     struct ht_software software;
@@ -207,7 +196,7 @@ static const struct ht_field unit_fields[] = {
 #define LIST(axis) AT(nodes_of) + (axis) * sizeof(const struct ht_node *)
 static const struct ht_field setup_fields[] = {
     {.key = "models", .type = HT_FIELD_LIST_NODE, LIST(HT_CLAIM_MODELS)},
-    {.key = "cluster", .type = HT_FIELD_STRING, AT(cluster), .size = HT_CLAIM_NAME},
+    {.key = "cluster", HT_FIELD_TEXT(struct ht_claim_setup, cluster)},
     {.key = "unit_times", .type = HT_FIELD_MAP, AT(units), .fields = unit_fields},
     {.key = "batches", .type = HT_FIELD_LIST_NODE, LIST(HT_CLAIM_BATCHES)},
     {.key = "batches_per_node", .type = HT_FIELD_LIST_NODE, AT(per_node)},
@@ -217,11 +206,8 @@ static const struct ht_field setup_fields[] = {
     {.key = "micro_batch", .type = HT_FIELD_ANY_NODE, LIST(HT_CLAIM_MICRO_BATCHES)},
     {.key = "host_memory", .type = HT_FIELD_ANY_NODE, LIST(HT_CLAIM_HOST_MEMORY)},
     {.key = "ssds", .type = HT_FIELD_ANY_NODE, LIST(HT_CLAIM_SSDS)},
-    {.key = "numerics", .type = HT_FIELD_STRING, AT(numerics), .size = sizeof(((struct ht_claim_setup *)0)->numerics)},
-    {.key = "accumulate",
-     .type = HT_FIELD_STRING,
-     AT(accumulate),
-     .size = sizeof(((struct ht_claim_setup *)0)->accumulate)},
+    {.key = "numerics", HT_FIELD_TEXT(struct ht_claim_setup, numerics)},
+    {.key = "accumulate", HT_FIELD_TEXT(struct ht_claim_setup, accumulate)},
     {.key = "iterations", .type = HT_FIELD_INT, AT(iterations), .fallback = "8", .min = 1, .max = 1000},
     {.key = "bad", .type = HT_FIELD_LIST_NODE, AT(bad_nodes)},
     {.key = "train_steps", .type = HT_FIELD_INT, AT(train_steps), .min = 1, .max = 1000},
@@ -232,7 +218,7 @@ static const struct ht_field setup_fields[] = {
      .fallback = "none",
      .names = ht_claim_search_names,
      .n_names = HT_CLAIM_SEARCH_SEQ + 1},
-    {.key = "note", .type = HT_FIELD_STRING, AT(note), .size = sizeof(((struct ht_claim_setup *)0)->note)},
+    {.key = "note", HT_FIELD_TEXT(struct ht_claim_setup, note)},
     {0},
 };
 #undef LIST
