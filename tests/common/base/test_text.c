@@ -61,6 +61,16 @@ START_TEST(errors)
 }
 END_TEST
 
+START_TEST(names)
+{
+    static const char *const list[] = {"cpu", "cuda"};
+    ck_assert_uint_eq(ht_index_of("cpu", list, 2), 0);
+    ck_assert_uint_eq(ht_index_of("cuda", list, 2), 1);
+    ck_assert_uint_eq(ht_index_of("cud", list, 2), 2);
+    ck_assert_uint_eq(ht_index_of("cuda", list, 1), 1);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("text");
@@ -68,6 +78,7 @@ int main(void)
     tcase_add_test(t, shown);
     tcase_add_test(t, whole_characters);
     tcase_add_test(t, errors);
+    tcase_add_test(t, names);
     suite_add_tcase(s, t);
     SRunner *r = srunner_create(s);
     srunner_run_all(r, CK_NORMAL);
