@@ -9,7 +9,6 @@
 
 #include "common/base/clock.h"
 
-
 /* Tries to determine when the base was reached. */
 enum { BASE_TRIES = 8 };
 

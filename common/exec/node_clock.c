@@ -3,7 +3,6 @@
 #include "common/base/clock.h"
 #include "common/comm/tags.h"
 
-
 enum { ROUND_TRIPS = 100 };
 
 static enum ht_status pass(struct ht_comm *c, int32_t peer, bool send, int64_t *ns, struct ht_error *err)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# LoHan and its variants train to the losses of in_memory, bit for bit: in FP32 and BF16, in three budgets of device and main
+# LoHan and its variants train to the losses of in_memory, bit for bit: in FP32 or BF16, in three budgets of device and main
 # memory, over one directory and two, by both ways to the disk; with activations in main memory, on disk, kept and
 # recomputed; passing blocks whole and in halves. What each space holds at most is what the trace says, and on disk no more than was predicted; under the
 # emulated clock it is what was predicted, everywhere.
@@ -8,6 +8,7 @@ set -euo pipefail
 . "$(dirname "$0")/support.sh"
 cd "$work"
 mkdir a b
+echo "HT_SEED=$seed"
 
 model=(--model gpt-mini --seq 32 --batch 4 --micro-batch 2 --data "$text" --steps 3)
 own=(--set resident=0 --set group=100000) # of the authors' program: nothing of so small a model would leave the GPU
@@ -27,7 +28,7 @@ same() {
     runs=$((runs + 1))
 }
 
-kinds=(fp32 bf16)
+read -ra kinds <<<"$(drawn 1 fp32 bf16)"
 if [ -n "$sanitized" ]; then kinds=(bf16); fi # ten times slower
 for numerics in "${kinds[@]}"; do
     run 0 train in_memory "${model[@]}" --numerics "$numerics" --losses "$numerics.csv"
@@ -72,7 +73,7 @@ same = all(a["tier"] == b["tier"] and a["arena_peak_bytes"] == a["peak_bytes"] =
 sys.exit(not same)
 PY
 }
-timed=(lohan lohan_naive lohan_zero lohan_ds lohan_cap lohan_g10 lohan_cm zero_infinity gemini capuchin checkmate flashneuron g10)
+read -ra timed <<<"lohan $(drawn 5 lohan_naive lohan_zero lohan_ds lohan_cap lohan_g10 lohan_cm zero_infinity gemini capuchin checkmate flashneuron g10)"
 if [ -n "$sanitized" ]; then timed=(lohan); fi
 for system in "${timed[@]}"; do
     emulated=("$system" --model gpt-mini --seq 32 --batch 4 --micro-batch 2 --numerics bf16 --cluster disks.yaml --host-memory 3MB)
