@@ -324,7 +324,6 @@ static void print_split(const json_t *root)
     }
     printf("\nThe first plan\n");
     ht_table_print(t, "  ", stdout);
-    ht_table_destroy(t);
 }
 
 static void print_time(const json_t *root)
@@ -367,7 +366,6 @@ static void print_changes(const json_t *root, double best)
     }
     printf("\nWhat a change would bring (each simulated)\n");
     ht_table_print(t, "  ", stdout);
-    ht_table_destroy(t);
 }
 
 static void print_kinds(const json_t *root)
