@@ -165,3 +165,8 @@ void ht_chunk_move(struct ht_draft *g, const struct ht_chunks *chunks, int32_t c
         else
             ht_chunk_move_row(g, g->param[u], to_device, g->master[u] < 0);
 }
+
+void ht_chunks_manage(struct ht_schedule *s)
+{
+    s->allocator = (struct ht_allocator){0};
+}

@@ -54,4 +54,9 @@ void ht_chunk_move(struct ht_draft *g, const struct ht_chunks *chunks, int32_t c
 /* Adds the effects of the last op, a move, on a row. stays: the host keeps it. */
 void ht_chunk_move_row(struct ht_draft *g, int32_t tensor, bool to_device, bool stays);
 
+/* Takes the program's allocator out of a schedule whose model data are in chunks. Chunks have one size, so one that has left
+   serves any that comes, parameters and gradients alike: against fragmentation is what they are for (Fang et al. 2022,
+   PatrickStar). What the allocator keeps of activations is left out with it. */
+void ht_chunks_manage(struct ht_schedule *s);
+
 #endif

@@ -307,6 +307,7 @@ static enum ht_status build(const struct ht_system *self, const struct ht_scenar
     struct ht_program program = {.name = self->name, .emit = ht_gemini_emit, .context = &p};
     enum ht_status status = prepare(self, scenario, plan, err, &p);
     if (!status) status = ht_build_graph(scenario, &program, err, out);
+    if (!status) ht_chunks_manage(*out);
     release(&p);
     return status;
 }

@@ -262,6 +262,7 @@ static enum ht_status build(const struct ht_system *self, const struct ht_scenar
     struct ht_program program = {
         .name = self->name, .emit = ht_patrickstar_emit, .context = own ? own : plan->payload.data};
     if (!status) status = ht_build_graph(scenario, &program, err, out);
+    if (!status) ht_chunks_manage(*out);
     if (own) prepared_destroy(own);
     return status;
 }
