@@ -170,5 +170,10 @@ enum ht_status ht_chunk_build(const char *system, const struct ht_chunk_style *s
 {
     struct ht_chunk_graph styled = {.style = style, .m = m};
     struct ht_program program = {.name = system, .emit = emit, .context = &styled};
-    return ht_build_graph(scenario, &program, err, out);
+    enum ht_status status = ht_build_graph(scenario, &program, err, out);
+    /* The program's allocator has no part in it. Chunks have one size, so one that has left serves any that comes,
+       parameters and gradients alike: against fragmentation is what they are for (Fang et al. 2022, PatrickStar). What
+       the allocator keeps of activations is left out with it. */
+    if (!status) (*out)->allocator = (struct ht_allocator){0};
+    return status;
 }

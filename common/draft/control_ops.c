@@ -9,7 +9,7 @@
 static struct ht_schedule *copy_tables(const struct ht_schedule *in)
 {
     struct ht_schedule *s = ht_schedule_create(in->name, in->n_ranks, in->n_nodes, in->rank_node);
-    for (int32_t i = 0; i < ht_n_spaces(in); i++) s->capacity_bytes[i] = in->capacity_bytes[i];
+    ht_schedule_copy_spaces(s, in);
     s->n_units = in->n_units;
     ht_schedule_set_micro_batches(s, in->n_micro_batches, in->slices);
     for (int32_t i = 0; i < in->n_lanes; i++)

@@ -13,6 +13,16 @@ static int64_t disk_bytes(const struct ht_machine *node)
     return node->has_ssds ? node->n_ssds * node->ssd.capacity_bytes : 0;
 }
 
+/* Sets how the software takes device memory. Emulated devices have an arena of ours. */
+static void take_allocator(const struct ht_scenario *sc, struct ht_schedule *s)
+{
+    const struct ht_software_allocator *a = &sc->software.allocator;
+    if (!a->own || ht_cluster_gpu_of(sc->cluster, 0)->cores > 0) return;
+    s->allocator = (struct ht_allocator){
+        .own_bytes = a->own, .round_bytes = a->round, .shared_bytes = a->shared, .leaving = a->leaving};
+    for (int32_t r = 0; r < s->n_ranks; r++) s->communicator_bytes[r] = ht_scenario_communicator_bytes(sc, r);
+}
+
 struct ht_schedule *ht_links_schedule(const struct ht_scenario *sc, const char *name)
 {
     const struct ht_cluster *cluster = sc->cluster;
@@ -30,6 +40,7 @@ struct ht_schedule *ht_links_schedule(const struct ht_scenario *sc, const char *
         ht_schedule_set_capacity(s, HT_HOST, r, node->ram_bytes);
         ht_schedule_set_capacity(s, HT_DISK, r, disk_bytes(node));
     }
+    take_allocator(sc, s);
     s->n_units = (int32_t)ht_model_units(&sc->model);
     s->n_micro_batches = (int32_t)(sc->batch / sc->micro_batch);
     return s;

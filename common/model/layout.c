@@ -366,16 +366,19 @@ int64_t ht_attention_slots(const struct ht_model *m, int64_t batch)
 }
 
 /* Return the bytes of a pass' scratch that our kernels do not need. A block's backward pass has that of attention or
-   that of the feed-forward network, not both at a time. */
-static int64_t held_by_block(const struct ht_model *m, unsigned sub_ops, int64_t BT, int64_t seq, int64_t e,
+   that of the feed-forward network, not both at a time. Where what the MLP has kept is freed before attention begins,
+   attention's scratch comes in its place. */
+static int64_t held_by_block(const struct ht_model *m, unsigned sub_ops, int64_t batch, int64_t seq, enum ht_dtype act,
                              bool backward)
 {
     const struct ht_held *h = &m->held;
+    int64_t BT = batch * seq, e = ht_dtype_bytes(act);
     bool scored = sub_ops >> HT_SUB_ATTENTION & 1 && !m->flash;
     int64_t scores = scored ? BT * ht_model_heads(m) * seq * e : 0;
     if (!backward) return h->scores_forward * scores;
     int64_t ffn = sub_ops >> HT_SUB_GELU & 1 ? h->ffn_backward * BT * ht_model_ffn(m) * e : 0;
     scores *= h->scores_backward;
+    if (h->frees) scores -= ht_sub_ops_activation_bytes(m, sub_ops & HT_MLP_HALF, batch, seq, act);
     return scores > ffn ? scores : ffn;
 }
 
@@ -417,7 +420,7 @@ void ht_block_workspace(const struct ht_model *m, unsigned sub_ops, int64_t batc
         if (backward) add_act(&l, &out->dscores, slots * out->tile_bytes);
         if (backward && act != HT_F32) add_act(&l, &out->dkv, slots * out->dkv_bytes);
     }
-    add_act(&l, &out->held, held_by_block(m, sub_ops, BT, seq, e, backward));
+    add_act(&l, &out->held, held_by_block(m, sub_ops, batch, seq, act, backward));
     out->bytes = l.bytes;
 }
 

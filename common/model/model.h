@@ -109,9 +109,10 @@ struct ht_sub_op_reads ht_sub_ops_backward_read(bool dropout, unsigned sub_ops);
    0: fused kernels, as ours. Of the compute type, those of logits FP32; casts and half logits are of the other type, and
    there are none in FP32. */
 struct ht_held {
-    int64_t norm, norm_casts;                          /* kept by each norm of a block and the head's: (B,T,C) */
-    int64_t ffn, ffn_backward;                         /* (B,T,F): kept; scratch of a backward pass */
-    int64_t scores_forward, scores_backward;           /* scratch: (B,H,T,T); none with flash attention */
+    int64_t norm, norm_casts;                /* kept by each norm of a block and the head's: (B,T,C) */
+    int64_t ffn, ffn_backward;               /* (B,T,F): kept; scratch of a backward pass */
+    int64_t scores_forward, scores_backward; /* scratch: (B,H,T,T); none with flash attention */
+    bool frees; /* that of a backward pass takes the place of what the MLP has kept, which is freed by then */
     int64_t logits, logits_forward, logits_backward;   /* (B,T,V): kept; scratch of the head's passes */
     int64_t half_logits_forward, half_logits_backward; /* scratch */
 };

@@ -24,6 +24,11 @@ static const struct ht_builtin software_file = {"builtin:software.yaml", ht_soft
     {                                                                                                                  \
         .key = #m, .type = HT_FIELD_BYTES, .offset = offsetof(struct t, m), .fallback = "0 B", .max = 1e12             \
     }
+#define SEGMENT(m)                                                                                                     \
+    {                                                                                                                  \
+        .key = #m, .type = HT_FIELD_BYTES, .offset = offsetof(struct ht_software_allocator, m), .required = true,      \
+        .min = 1, .max = 1e12                                                                                          \
+    }
 #define SOURCE(t)                                                                                                      \
     {                                                                                                                  \
         .key = "source", .type = HT_FIELD_STRING, .offset = offsetof(struct t, source), .size = HT_SOFTWARE_SOURCE,    \
@@ -68,6 +73,18 @@ static const struct ht_field memory_fields[] = {
     {0},
 };
 
+static const struct ht_field allocator_fields[] = {
+    SEGMENT(own),
+    SEGMENT(round),
+    SEGMENT(shared),
+    {.key = "leaving",
+     .type = HT_FIELD_BOOL,
+     .offset = offsetof(struct ht_software_allocator, leaving),
+     .fallback = "false"},
+    SOURCE(ht_software_allocator),
+    {0},
+};
+
 static const struct ht_field adam_fields[] = {
     {.key = "share", HT_FIELD_REAL(struct ht_software_adam, share), .fallback = "1", .min = 0.001, .max = 1},
     COPIES(ht_software_adam, threads),
@@ -107,7 +124,9 @@ static const struct ht_field software_fields[] = {
     MAP(ht_software, adam, adam_fields, false),
     FLAG(dropout),
     FLAG(half_logits),
+    FLAG(frees),
     MAP(ht_software, memory, memory_fields, false),
+    MAP(ht_software, allocator, allocator_fields, false),
     MAP(ht_software, collectives, collectives_fields, false),
     {0},
 };
@@ -167,6 +186,7 @@ void ht_software_apply(const struct ht_software *s, struct ht_model *m)
                                .ffn_backward = ffn->scratch_backward,
                                .scores_forward = s->scores.scratch_forward,
                                .scores_backward = s->scores.scratch_backward,
+                               .frees = s->frees,
                                .logits = s->loss.kept,
                                .logits_forward = s->loss.scratch_forward,
                                .logits_backward = s->loss.scratch_backward,
@@ -188,8 +208,12 @@ double ht_step_beside_bytes(const struct ht_step_passes *s, enum ht_dtype param,
     return gradient + s->unscale * 4 + s->parameter_casts * 4 + s->parameter_passes * (double)ht_dtype_bytes(param);
 }
 
+int64_t ht_software_communicator_bytes(const struct ht_software *s, int64_t channels)
+{
+    return channels * s->memory.nccl_peers * s->memory.nccl_buffers;
+}
+
 int64_t ht_software_reserve_bytes(const struct ht_software *s, int64_t channels)
 {
-    const struct ht_software_memory *m = &s->memory;
-    return m->context + m->workspace + channels * m->nccl_peers * m->nccl_buffers;
+    return s->memory.context + s->memory.workspace + ht_software_communicator_bytes(s, channels);
 }

@@ -50,6 +50,14 @@ struct ht_software_memory {
     char source[HT_SOFTWARE_SOURCE];
 };
 
+/* How a program's allocator takes device memory (struct ht_allocator in common/schedule/schedule.h). own 0: it has none
+   of its own. */
+struct ht_software_allocator {
+    int64_t own, round, shared; /* bytes */
+    bool leaving;
+    char source[HT_SOFTWARE_SOURCE];
+};
+
 /* Collectives as a program calls them. */
 struct ht_software_collectives {
     double uneven; /* time of one of uneven shards, over that of an even one of the same size; at least 1 */
@@ -64,7 +72,9 @@ struct ht_software {
     struct ht_software_adam adam;
     bool dropout;     /* GPT and BERT drop out */
     bool half_logits; /* the head's product writes logits in the compute type */
+    bool frees;       /* a block's backward pass frees what its MLP has kept before it comes to attention */
     struct ht_software_memory memory;
+    struct ht_software_allocator allocator;
     struct ht_software_collectives collectives;
     char source[HT_SOFTWARE_SOURCE];
 };
@@ -85,7 +95,9 @@ double ht_passes_bytes(const struct ht_passes *p, enum ht_dtype dtype);
 /* Returns bytes a parameter that a step moves beside Adam's one pass over 16-bit gradients, states and parameters:
    8 a cast of the gradient, 4 a pass over it and a cast of the parameters, e a pass over these. 0 in FP32 numerics. */
 double ht_step_beside_bytes(const struct ht_step_passes *step, enum ht_dtype param, enum ht_dtype grad);
-/* Returns what a program takes of a GPU whose communicator has so many channels; 0: it has none. */
+/* Returns the buffers of a communicator of so many channels on a GPU. */
+int64_t ht_software_communicator_bytes(const struct ht_software *software, int64_t channels);
+/* Returns what a program takes of a GPU whose first communicator has so many channels; 0: it has none. */
 int64_t ht_software_reserve_bytes(const struct ht_software *software, int64_t channels);
 
 #endif

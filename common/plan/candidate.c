@@ -32,7 +32,7 @@ struct ht_needs ht_candidate_needs(const struct ht_candidate *x)
         for (int tier = 0; tier < HT_N_TIERS; tier++) {
             int32_t space = ht_space(x->schedule, (enum ht_tier)tier, rank);
             const struct ht_footprint *f = &x->proof.spaces[space];
-            int64_t lacks = ht_footprint_short_bytes(f, ht_space_bytes(x->schedule, space));
+            int64_t lacks = ht_footprint_short_bytes(x->schedule, space, f);
             n.peak_bytes[tier] = ht_max(n.peak_bytes[tier], f->peak_bytes);
             n.short_bytes[tier] = ht_max(n.short_bytes[tier], lacks);
         }

@@ -167,6 +167,12 @@ static int64_t channels_of(const struct ht_cluster *cluster, const struct ht_mac
     return channels < 2 ? 2 : channels > 32 ? 32 : (int64_t)channels;
 }
 
+int64_t ht_scenario_communicator_bytes(const struct ht_scenario *s, int64_t rank)
+{
+    return ht_software_communicator_bytes(&s->software,
+                                          channels_of(s->cluster, ht_cluster_node_of(s->cluster, rank, NULL)));
+}
+
 /* Takes what the program itself needs off the memory of every GPU. Emulated devices have no such program. */
 static enum ht_status take_software_reserve(const struct ht_software *software, struct ht_cluster *cluster,
                                             struct ht_error *err)

@@ -87,4 +87,7 @@ int64_t ht_scenario_shared_host_bytes(const struct ht_scenario *s);
    counted. */
 double ht_scenario_useful_flops(const struct ht_scenario *s);
 
+/* Returns the buffers that the software takes of a rank's device for each communicator. */
+int64_t ht_scenario_communicator_bytes(const struct ht_scenario *s, int64_t rank);
+
 #endif

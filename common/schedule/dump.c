@@ -151,6 +151,16 @@ static void put_spaces(struct dumper *d, const char *name, const int64_t *bytes)
     fputs("}\n", d->out);
 }
 
+static void put_allocator(struct dumper *d)
+{
+    const struct ht_allocator *a = &d->s->allocator;
+    fprintf(d->out, "allocator: {own: %lld B, round: %lld B, shared: %lld B, leaving: %s", (long long)a->own_bytes,
+            (long long)a->round_bytes, (long long)a->shared_bytes, a->leaving ? "true" : "false");
+    d->sep = ", ";
+    put_tier(d, "communicator", d->s->communicator_bytes, 0, d->s->n_ranks);
+    fputs("}\n", d->out);
+}
+
 static void put_header(struct dumper *d)
 {
     const struct ht_schedule *s = d->s;
@@ -170,6 +180,7 @@ static void put_header(struct dumper *d)
     bool limited = false;
     for (int32_t i = 0; i < ht_n_spaces(s); i++) limited |= s->limit_bytes[i] < INT64_MAX;
     if (limited) put_spaces(d, "limit", s->limit_bytes);
+    if (s->allocator.own_bytes) put_allocator(d);
     fprintf(d->out, "n_units: %d\nn_micro_batches: %d\n", s->n_units, s->n_micro_batches);
     if (s->slices) fputs("slices: [", d->out);
     for (int32_t j = 0; j < s->n_micro_batches && s->slices; j++)

@@ -86,6 +86,14 @@ static void put_tables(struct streams *h, const struct ht_schedule *s)
         put(h, HT_PART_HEADER, -1 - i); /* which one: a graph without limits has the same hash as before */
         put(h, HT_PART_HEADER, s->limit_bytes[i]);
     }
+    if (s->allocator.own_bytes) {
+        put(h, HT_PART_HEADER, -1 - ht_n_spaces(s)); /* likewise */
+        put(h, HT_PART_HEADER, s->allocator.own_bytes);
+        put(h, HT_PART_HEADER, s->allocator.round_bytes);
+        put(h, HT_PART_HEADER, s->allocator.shared_bytes);
+        put(h, HT_PART_HEADER, s->allocator.leaving);
+        for (int32_t i = 0; i < s->n_ranks; i++) put(h, HT_PART_HEADER, s->communicator_bytes[i]);
+    }
     put(h, HT_PART_HEADER, s->n_units);
     put(h, HT_PART_HEADER, s->n_micro_batches);
     for (int32_t j = 0; j < s->n_micro_batches && s->slices; j++) {

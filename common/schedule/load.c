@@ -13,7 +13,7 @@
 /* ---- header ---- */
 
 struct header {
-    const struct ht_node *name, *rank_node, *capacity, *limit, *slices;
+    const struct ht_node *name, *rank_node, *capacity, *limit, *allocator, *slices;
     const struct ht_node *lanes, *resources, *tensors, *residents, *works, *ops;
     int64_t ranks, nodes, n_units, n_micro_batches;
 };
@@ -25,6 +25,7 @@ static const struct ht_field header_fields[] = {
     HT_ROW("rank_node", ANY_NODE, header, rank_node),
     HT_ROW("capacity", ANY_NODE, header, capacity),
     HT_ROW("limit", ANY_NODE, header, limit),
+    HT_ROW("allocator", ANY_NODE, header, allocator),
     HT_ROW_INT("n_units", header, n_units, 0, HT_MAX_UNITS),
     HT_ROW_INT("n_micro_batches", header, n_micro_batches, 0, HT_MAX_MICRO_BATCHES),
     HT_ROW("slices", LIST_NODE, header, slices),
@@ -71,6 +72,27 @@ static enum ht_status load_slices(struct ht_loader *l, const struct ht_node *lis
     return ht_node_error(list, l->err, "has %d slices; expected one for each of %d micro-batches", n, wanted);
 }
 
+/* Loads a size of all, or a list of n sizes. */
+static enum ht_status load_sizes(struct ht_loader *l, const struct ht_node *node, int32_t n, int64_t *bytes_of)
+{
+    int32_t at = 0;
+    HT_EACH_ELEMENT(node, e)
+    {
+        int64_t bytes = INT64_MAX;
+        bool unlimited = e->kind == HT_NODE_SCALAR && strcmp(e->text, "unlimited") == 0;
+        enum ht_status status = unlimited ? HT_OK : ht_node_whole(e, HT_BYTES, 0, INT64_MAX - 1, l->err, &bytes);
+        if (status) return status;
+        if (node->kind == HT_NODE_SCALAR)
+            while (at < n) bytes_of[at++] = bytes;
+        else if (at < n)
+            bytes_of[at++] = bytes;
+        else
+            return ht_node_error(e, l->err, "is one too many; expected %d in all", n);
+    }
+    if (at == n) return HT_OK;
+    return ht_node_error(node, l->err, "lists %d sizes; expected one, or %d", at, n);
+}
+
 /* Loads a map of tiers to sizes into bytes[ht_n_spaces]. */
 static enum ht_status load_spaces(struct ht_loader *l, const struct ht_node *node, int64_t *bytes_of)
 {
@@ -87,26 +109,29 @@ static enum ht_status load_spaces(struct ht_loader *l, const struct ht_node *nod
     };
     const int32_t first[] = {0, s->n_ranks, s->n_ranks + s->n_nodes, s->n_ranks + 2 * s->n_nodes, ht_n_spaces(s)};
     enum ht_status status = ht_config_load(node, fields, l->err, &tiers);
-    for (int t = 0; t < HT_N_TIERS && !status; t++) {
-        if (!tiers.of[t]) continue;
-        int32_t at = first[t];
-        HT_EACH_ELEMENT(tiers.of[t], e)
-        {
-            int64_t bytes = INT64_MAX;
-            bool unlimited = e->kind == HT_NODE_SCALAR && strcmp(e->text, "unlimited") == 0;
-            if (!unlimited && (status = ht_node_whole(e, HT_BYTES, 0, INT64_MAX - 1, l->err, &bytes))) return status;
-            if (tiers.of[t]->kind == HT_NODE_SCALAR)
-                while (at < first[t + 1]) bytes_of[at++] = bytes;
-            else if (at < first[t + 1])
-                bytes_of[at++] = bytes;
-            else
-                return ht_node_error(e, l->err, "is one too many; expected %d in all", first[t + 1] - first[t]);
-        }
-        if (at != first[t + 1])
-            status = ht_node_error(tiers.of[t], l->err, "lists %d sizes; expected one, or %d", at - first[t],
-                                   first[t + 1] - first[t]);
-    }
+    for (int t = 0; t < HT_N_TIERS && !status; t++)
+        if (tiers.of[t]) status = load_sizes(l, tiers.of[t], first[t + 1] - first[t], bytes_of + first[t]);
     return status;
+}
+
+static enum ht_status load_allocator(struct ht_loader *l, const struct ht_node *node)
+{
+    struct row {
+        struct ht_allocator a;
+        const struct ht_node *communicator;
+    } row = {0};
+    static const struct ht_field fields[] = {
+        HT_ROW("own", BYTES, row, a.own_bytes, .required = true, .min = 1, .max = (double)HT_MAX_TENSOR_BYTES),
+        HT_ROW("round", BYTES, row, a.round_bytes, .required = true, .min = 1, .max = (double)HT_MAX_TENSOR_BYTES),
+        HT_ROW("shared", BYTES, row, a.shared_bytes, .required = true, .min = 1, .max = (double)HT_MAX_TENSOR_BYTES),
+        HT_ROW("leaving", BOOL, row, a.leaving),
+        HT_ROW("communicator", ANY_NODE, row, communicator),
+        {0},
+    };
+    enum ht_status status = ht_config_load(node, fields, l->err, &row);
+    if (status) return status;
+    l->s->allocator = row.a;
+    return row.communicator ? load_sizes(l, row.communicator, l->s->n_ranks, l->s->communicator_bytes) : HT_OK;
 }
 
 /* ---- tables ---- */
@@ -291,6 +316,7 @@ static enum ht_status load(struct ht_loader *l, const struct ht_node *root)
     if (h.slices && (status = load_slices(l, h.slices))) return status;
     if (h.capacity && (status = load_spaces(l, h.capacity, l->s->capacity_bytes))) return status;
     if (h.limit && (status = load_spaces(l, h.limit, l->s->limit_bytes))) return status;
+    if (h.allocator && (status = load_allocator(l, h.allocator))) return status;
     if ((status = load_lanes(l, h.lanes))) return status;
     if (h.resources && (status = load_resources(l, h.resources))) return status;
     if (h.tensors && (status = load_tensors(l, h.tensors))) return status;

@@ -166,7 +166,7 @@ static void create(struct merge *m)
 {
     const struct ht_schedule *first = m->drafts[0];
     m->out = ht_schedule_create(first->name, first->n_ranks, first->n_nodes, first->rank_node);
-    for (int32_t i = 0; i < ht_n_spaces(first); i++) m->out->capacity_bytes[i] = first->capacity_bytes[i];
+    ht_schedule_copy_spaces(m->out, first);
     m->out->n_units = first->n_units;
     ht_schedule_set_micro_batches(m->out, first->n_micro_batches, first->slices);
     for (int32_t i = 0; i < first->n_resources; i++) {

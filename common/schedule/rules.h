@@ -18,8 +18,10 @@ enum ht_status ht_rule_activations(const struct ht_schedule *s, struct ht_error 
 enum ht_status ht_rule_updates(const struct ht_schedule *s, struct ht_error *err);
 enum ht_status ht_rule_gradients(const struct ht_schedule *s, const struct ht_residencies *p,
                                  struct ht_error *err); /* part of updates */
-/* Fills in footprints[ht_n_spaces]. Returns HT_INFEASIBLE if a space does not fit. */
-enum ht_status ht_rule_memory(const struct ht_schedule *s, struct ht_error *err, struct ht_footprint *footprints);
+/* Fills in footprints[ht_n_spaces]; without residencies those of the tensors alone. Returns HT_INFEASIBLE if a space does
+   not fit. */
+enum ht_status ht_rule_memory(const struct ht_schedule *s, const struct ht_residencies *residencies,
+                              struct ht_error *err, struct ht_footprint *footprints);
 
 /* Returns the number of branches to walk: both, or only the first if no op has a `when`. */
 static inline int ht_n_branches(const struct ht_schedule *s)

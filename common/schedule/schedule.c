@@ -29,6 +29,7 @@ struct ht_schedule *ht_schedule_create(const char *name, int32_t n_ranks, int32_
     s->capacity_bytes = HT_NEW_ARRAY(int64_t, ht_n_spaces(s));
     s->limit_bytes = HT_NEW_ARRAY(int64_t, ht_n_spaces(s));
     for (int32_t i = 0; i < ht_n_spaces(s); i++) s->capacity_bytes[i] = s->limit_bytes[i] = INT64_MAX;
+    s->communicator_bytes = HT_NEW_ARRAY(int64_t, n_ranks);
     start_list(&s->deps_begin, &s->deps_begin_cap);
     start_list(&s->prev_begin, &s->prev_begin_cap);
     start_list(&s->effects_begin, &s->effects_begin_cap);
@@ -43,6 +44,7 @@ void ht_schedule_destroy(struct ht_schedule *s)
     free(s->rank_node);
     free(s->capacity_bytes);
     free(s->limit_bytes);
+    free(s->communicator_bytes);
     free(s->slices);
     free(s->lanes);
     free(s->resources);
@@ -82,6 +84,14 @@ void ht_schedule_set_limit(struct ht_schedule *s, enum ht_tier tier, int32_t ran
 {
     assert(rank >= 0 && rank < s->n_ranks && bytes >= 0);
     s->limit_bytes[ht_space(s, tier, rank)] = bytes;
+}
+
+void ht_schedule_copy_spaces(struct ht_schedule *to, const struct ht_schedule *from)
+{
+    assert(to->n_ranks == from->n_ranks && to->n_nodes == from->n_nodes);
+    memcpy(to->capacity_bytes, from->capacity_bytes, sizeof(int64_t) * (size_t)ht_n_spaces(from));
+    memcpy(to->communicator_bytes, from->communicator_bytes, sizeof(int64_t) * (size_t)from->n_ranks);
+    to->allocator = from->allocator;
 }
 
 int32_t ht_add_lane(struct ht_schedule *s, const char *name, enum ht_lane_kind kind, int32_t rank,

@@ -20,6 +20,9 @@
  *     UPDATE    overwrites or modifies it in place
  *     RELEASE   frees it when the op ends (may be joined with any of the others; PRODUCE | RELEASE is scratch)
  *
+ * A program may take more of a device than its tensors: freed blocks in pools of its streams, buffers of communicators
+ * (`allocator`). That has to fit, too.
+ *
  * A space has a capacity. A method may declare that it takes less (`limit_bytes`): the memory of its ops one at a time,
  * and of what it overlaps. Ops that run ahead stay within that.
  *
@@ -206,13 +209,26 @@ struct ht_op {
     char name[16]; /* optional, for people: "F3"; may be empty */
 };
 
+/*
+ * How a program's allocator takes device memory for tensors: PyTorch's, from the software profile. All 0: exactly the
+ * bytes of live tensors, as the arena of this project does (common/schedule/pools.h).
+ */
+struct ht_allocator {
+    int64_t own_bytes;    /* a tensor of at least so many has a segment of its own; 0: there is no such allocator */
+    int64_t round_bytes;  /* whose size is a multiple of this */
+    int64_t shared_bytes; /* size of the segments in which smaller tensors lie */
+    bool leaving;         /* what another lane frees stays until the next op on the compute lane has its memory */
+};
+
 struct ht_schedule {
     char name[64];
     int32_t n_ranks, n_nodes;
     int32_t *rank_node;      /* [n_ranks] */
     int64_t *capacity_bytes; /* [ht_n_spaces]: device of each rank, host of each node, disk of each node, remote */
     int64_t *limit_bytes;    /* [ht_n_spaces]: what the method takes of a space at most; INT64_MAX: not declared */
-    int32_t n_units;         /* 0: hand-written fragment, coverage of units is not checked */
+    struct ht_allocator allocator;
+    int64_t *communicator_bytes; /* [n_ranks]: buffers of each communicator of a rank's device but the first */
+    int32_t n_units;             /* 0: hand-written fragment, coverage of units is not checked */
     int32_t n_micro_batches;
     struct ht_slice *slices; /* [n_micro_batches]: the sequences of each; NULL: equally many, in order */
 
@@ -259,6 +275,9 @@ struct ht_schedule *ht_schedule_create(const char *name, int32_t n_ranks, int32_
 void ht_schedule_destroy(struct ht_schedule *s);
 void ht_schedule_set_capacity(struct ht_schedule *s, enum ht_tier tier, int32_t rank, int64_t bytes);
 void ht_schedule_set_limit(struct ht_schedule *s, enum ht_tier tier, int32_t rank, int64_t bytes);
+
+/* Copies what a schedule says of spaces to one with the same ranks and nodes: capacities and the allocator. */
+void ht_schedule_copy_spaces(struct ht_schedule *to, const struct ht_schedule *from);
 
 int32_t ht_add_lane(struct ht_schedule *s, const char *name, enum ht_lane_kind kind, int32_t rank,
                     enum ht_lane_order order);

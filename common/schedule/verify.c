@@ -46,7 +46,7 @@ enum ht_status ht_schedule_verify(const struct ht_schedule *s, struct ht_error *
 
     v.n_spaces = ht_n_spaces(s);
     v.spaces = HT_NEW_ARRAY(struct ht_footprint, v.n_spaces);
-    status = ht_rule_memory(s, err, v.spaces);
+    status = ht_rule_memory(s, &residencies, err, v.spaces);
     v.proved[HT_RULE_MEMORY] = status == HT_OK;
 out:
     ht_residencies_free(&residencies);

@@ -23,7 +23,8 @@
  *              for momentum, variance and master parameters. A fragment (n_units 0) without a step passes.
  *   closure    The residents at the end are those at the start.
  *   memory     The safe sequence (ops one at a time in id order) fits every space: its capacity, and the limit that the
- *              method declares. If not, that is the OOM.
+ *              method declares. What the program takes of a device for it (pools.h) fits its capacity. If not, that is
+ *              the OOM.
  *
  * A broken rule is HT_FAILED ("schedule 'x': op 12 (B3): reads activation 3 without an edge from op 7 (F3)"): a bug of
  * the builder, or HT_BAD_INPUT if the graph came from a file (the caller maps it). OOM is HT_INFEASIBLE.
@@ -46,13 +47,15 @@ enum ht_rule {
 
 /* The bytes that the safe sequence needs in a space, and the classes of tensors at its peak. */
 struct ht_footprint {
-    int64_t peak_bytes;                    /* of the safe sequence */
+    int64_t peak_bytes;                    /* of the safe sequence: tensors */
+    int64_t program_bytes;                 /* what the program takes for them (pools.h); at least peak_bytes */
     int32_t peak_op;                       /* op at the peak; -1: at the boundary */
     int64_t by_class[HT_N_TENSOR_CLASSES]; /* at the peak, the op's own allocations included */
     bool fits;
-    int32_t first_oom_op;    /* first op that does not fit; -1: none, or even the residents do not fit */
-    int64_t oom_needs_bytes; /* bytes that it (its group) needed in this space */
-    int64_t oom_held_bytes;  /* bytes in use before it */
+    int32_t first_oom_op;      /* first op that does not fit; -1: none, or even the residents do not fit */
+    int64_t oom_needs_bytes;   /* bytes that it (its group) needed in this space */
+    int64_t oom_held_bytes;    /* bytes in use before it */
+    int64_t oom_program_bytes; /* what the program takes with it */
     int64_t oom_held_by_class[HT_N_TENSOR_CLASSES];
 };
 
@@ -73,9 +76,9 @@ const char *ht_rule_name(enum ht_rule r);
    control keep no limits. */
 void ht_schedule_limit_devices(struct ht_schedule *s, int64_t beyond_bytes);
 
-/* Returns the bytes by which the need of the whole safe sequence exceeds the capacity; 0 if it fits. Every "short by"
-   in reports is this number. */
-int64_t ht_footprint_short_bytes(const struct ht_footprint *f, int64_t capacity_bytes);
+/* Returns the bytes by which the need of the whole safe sequence exceeds a space; 0 if it fits. Every "short by" in
+   reports is this number. */
+int64_t ht_footprint_short_bytes(const struct ht_schedule *s, int32_t space, const struct ht_footprint *f);
 
 /* Returns the space of the first op that cannot be given its memory, which the OOM message is about; -1: all fit. */
 int32_t ht_footprints_first_oom(const struct ht_footprint *spaces, int32_t n_spaces);

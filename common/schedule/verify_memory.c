@@ -4,13 +4,15 @@
  *
  * A walk per branch keeps the bytes that each space holds, by tensor class. The members of a group allocate together
  * before they start and release after they have ended. The peak of a space is the largest sum of held and asked bytes;
- * the first op whose sum exceeds the space is the OOM.
+ * the first op whose sum exceeds the space is the OOM. On a device what the program takes (pools.h) has to fit as well.
  */
 #include "common/schedule/rules.h"
 
 #include "common/base/array.h"
+#include "common/base/minmax.h"
 #include "common/base/units.h"
 #include "common/schedule/names.h"
+#include "common/schedule/pools.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,8 +30,16 @@ struct level {
 struct meter {
     const struct ht_schedule *s;
     struct level *levels;
+    struct ht_pools *pools; /* NULL: the program takes what its tensors take */
     struct ht_footprint *f;
 };
+
+/* Returns what the program has taken of a space, of which tensors have so many bytes. */
+static int64_t program_bytes(const struct meter *m, int32_t space, int64_t tensor_bytes)
+{
+    if (!m->pools || space >= m->s->n_ranks) return tensor_bytes;
+    return ht_max(ht_pools_bytes(m->pools, space), tensor_bytes);
+}
 
 static void note_peak(struct ht_footprint *f, const struct level *l, int32_t op)
 {
@@ -39,14 +49,26 @@ static void note_peak(struct ht_footprint *f, const struct level *l, int32_t op)
     for (int c = 0; c < HT_N_TENSOR_CLASSES; c++) f->by_class[c] = l->by_class[c] + l->asked_by_class[c];
 }
 
-static void note_oom(struct ht_footprint *f, const struct level *l, int32_t op)
+static void note_oom(struct ht_footprint *f, const struct level *l, int64_t program, int32_t op)
 {
     if (!f->fits && f->first_oom_op <= op) return;
+    f->oom_program_bytes = program;
     f->fits = false;
     f->first_oom_op = op;
     f->oom_needs_bytes = l->asked;
     f->oom_held_bytes = l->held;
     memcpy(f->oom_held_by_class, l->by_class, sizeof l->by_class);
+}
+
+/* Compares what a space holds and is asked for with what there is. */
+static void compare(struct meter *m, int32_t space, int32_t op)
+{
+    const struct level *l = &m->levels[space];
+    int64_t tensors = l->held + l->asked, program = program_bytes(m, space, tensors);
+    note_peak(&m->f[space], l, op);
+    m->f[space].program_bytes = ht_max(m->f[space].program_bytes, program);
+    if (tensors > ht_space_bytes(m->s, space) || program > m->s->capacity_bytes[space])
+        note_oom(&m->f[space], l, program, op);
 }
 
 /* Returns the level of an effect's space, and the effect's space, bytes and class. */
@@ -79,16 +101,17 @@ static void grant(struct meter *m, int32_t first, int32_t end)
                     }
                     l->asked += bytes;
                     l->asked_by_class[class] += bytes;
+                    if (m->pools && space < s->n_ranks) ht_pools_take(m->pools, op, k);
                 } else if (pass == 1) {
                     if (l->group != first) continue; /* compared already */
-                    note_peak(&m->f[space], l, first);
-                    if (l->held + l->asked > ht_space_bytes(s, space)) note_oom(&m->f[space], l, first);
+                    compare(m, space, first);
                     l->group = -1;
                 } else {
                     l->held += bytes;
                     l->by_class[class] += bytes;
                 }
             }
+    for (int32_t op = first; op < end && m->pools; op++) ht_pools_granted(m->pools, op);
 }
 
 static void release(struct meter *m, int32_t first, int32_t end)
@@ -103,10 +126,19 @@ static void release(struct meter *m, int32_t first, int32_t end)
             struct level *l = level_of(m, op, &s->effects[k], &space, &bytes, &class);
             l->held -= bytes;
             l->by_class[class] -= bytes;
+            if (m->pools && space < s->n_ranks) ht_pools_return(m->pools, op, k);
         }
 }
 
-static void walk(struct meter *m, enum ht_when branch)
+int32_t ht_footprints_first_oom(const struct ht_footprint *f, int32_t n)
+{
+    int32_t first = -1;
+    for (int32_t i = 0; i < n; i++)
+        if (!f[i].fits && (first < 0 || f[i].first_oom_op < f[first].first_oom_op)) first = i;
+    return first;
+}
+
+static void walk(struct meter *m, const struct ht_residencies *residencies, enum ht_when branch)
 {
     const struct ht_schedule *s = m->s;
     int32_t n = ht_n_spaces(s);
@@ -118,33 +150,27 @@ static void walk(struct meter *m, enum ht_when branch)
         l->held += bytes;
         l->by_class[s->tensors[r->tensor].class] += bytes;
     }
-    for (int32_t i = 0; i < n; i++) {
-        note_peak(&m->f[i], &m->levels[i], -1);
-        if (m->levels[i].held > ht_space_bytes(s, i)) note_oom(&m->f[i], &m->levels[i], -1);
-    }
-    for (int32_t first = 0, end; first < s->n_ops; first = end) {
-        end = ht_group_end(s, first);
-        if (!ht_active(&s->ops[first], branch)) continue; /* a group has one `when` */
-        grant(m, first, end);
-        release(m, first, end);
-    }
+    m->pools = residencies ? ht_pools_create(s, residencies) : NULL;
+    for (int32_t i = 0; i < n; i++) compare(m, i, -1);
+    int iterations = m->pools ? 2 : 1; /* the second one finds the blocks that the first one has left */
+    for (int k = 0; k < iterations && (k == 0 || ht_footprints_first_oom(m->f, n) < 0); k++)
+        for (int32_t first = 0, end; first < s->n_ops; first = end) {
+            end = ht_group_end(s, first);
+            if (!ht_active(&s->ops[first], branch)) continue; /* a group has one `when` */
+            grant(m, first, end);
+            release(m, first, end);
+        }
+    ht_pools_destroy(m->pools);
 }
 
-int32_t ht_footprints_first_oom(const struct ht_footprint *f, int32_t n)
-{
-    int32_t first = -1;
-    for (int32_t i = 0; i < n; i++)
-        if (!f[i].fits && (first < 0 || f[i].first_oom_op < f[first].first_oom_op)) first = i;
-    return first;
-}
-
-enum ht_status ht_rule_memory(const struct ht_schedule *s, struct ht_error *err, struct ht_footprint *footprints)
+enum ht_status ht_rule_memory(const struct ht_schedule *s, const struct ht_residencies *residencies,
+                              struct ht_error *err, struct ht_footprint *footprints)
 {
     int32_t n = ht_n_spaces(s);
     struct meter m = {.s = s, .levels = HT_NEW_ARRAY(struct level, n), .f = footprints};
     for (int32_t i = 0; i < n; i++)
         footprints[i] = (struct ht_footprint){.peak_op = -1, .fits = true, .first_oom_op = -1};
-    for (int b = 0; b < ht_n_branches(s); b++) walk(&m, ht_branch(b));
+    for (int b = 0; b < ht_n_branches(s); b++) walk(&m, residencies, ht_branch(b));
     free(m.levels);
     int32_t first = ht_footprints_first_oom(footprints, n);
     if (first < 0) return HT_OK;
@@ -157,7 +183,7 @@ void ht_schedule_limit_devices(struct ht_schedule *s, int64_t beyond_bytes)
 {
     struct ht_footprint *f = HT_NEW_ARRAY(struct ht_footprint, ht_n_spaces(s));
     for (int32_t r = 0; r < s->n_ranks; r++) s->limit_bytes[r] = INT64_MAX;
-    ht_rule_memory(s, NULL, f); /* that it does not fit a device is found again by the verifier */
+    ht_rule_memory(s, NULL, NULL, f); /* tensors alone; that it does not fit a device is found again by the verifier */
     for (int32_t r = 0; r < s->n_ranks; r++) s->limit_bytes[r] = f[r].peak_bytes + beyond_bytes;
     free(f);
 }
@@ -188,9 +214,21 @@ static void describe_classes(const int64_t by_class[HT_N_TENSOR_CLASSES], char *
     if (used) snprintf(buf + used, n - used, ")");
 }
 
-int64_t ht_footprint_short_bytes(const struct ht_footprint *f, int64_t capacity_bytes)
+int64_t ht_footprint_short_bytes(const struct ht_schedule *s, int32_t space, const struct ht_footprint *f)
 {
-    return f->peak_bytes > capacity_bytes ? f->peak_bytes - capacity_bytes : 0;
+    int64_t tensors = f->peak_bytes - ht_space_bytes(s, space), program = f->program_bytes - s->capacity_bytes[space];
+    return ht_max(ht_max(tensors, program), 0);
+}
+
+/* Writes "; beside tensors the program has 1.2 GB there, in free blocks of its streams and for communicators", or
+   nothing if it has nothing. */
+static void describe_program(int64_t program_bytes, int64_t tensor_bytes, char *buf, size_t n)
+{
+    char text[HT_QUANTITY_TEXT];
+    buf[0] = 0;
+    if (program_bytes <= tensor_bytes) return;
+    snprintf(buf, n, "; beside tensors the program has %s there, in free blocks of its streams and for communicators",
+             amount(program_bytes - tensor_bytes, text));
 }
 
 void ht_footprint_describe(const struct ht_schedule *s, int32_t space, const struct ht_footprint *f, char *buf,
@@ -198,7 +236,7 @@ void ht_footprint_describe(const struct ht_schedule *s, int32_t space, const str
 {
     char where[32], words[200], classes[500];
     char peak[HT_QUANTITY_TEXT], limit[HT_QUANTITY_TEXT], held[HT_QUANTITY_TEXT], asked[HT_QUANTITY_TEXT];
-    char lacking[HT_QUANTITY_TEXT];
+    char lacking[HT_QUANTITY_TEXT], program[160];
     int64_t capacity = f->fits ? s->capacity_bytes[space] : ht_space_bytes(s, space);
     const char *whose = capacity < s->capacity_bytes[space] ? "the method's " : "";
     int32_t op = f->fits ? f->peak_op : f->first_oom_op;
@@ -209,8 +247,9 @@ void ht_footprint_describe(const struct ht_schedule *s, int32_t space, const str
         snprintf(words, sizeof words, "the start of the iteration");
     describe_classes(f->fits ? f->by_class : f->oom_held_by_class, classes, sizeof classes);
     if (f->fits) {
-        snprintf(buf, n, "%s: peak %s of %s at %s%s", where, amount(f->peak_bytes, peak), amount(capacity, limit),
-                 words, classes);
+        describe_program(f->program_bytes, f->peak_bytes, program, sizeof program);
+        snprintf(buf, n, "%s: peak %s of %s at %s%s%s", where, amount(f->peak_bytes, peak), amount(capacity, limit),
+                 words, classes, program);
         return;
     }
     size_t used = (size_t)snprintf(buf, n, "OOM at %s on %s: ", words, where);
@@ -222,6 +261,7 @@ void ht_footprint_describe(const struct ht_schedule *s, int32_t space, const str
         used += (size_t)snprintf(buf + used, n - used, "needs %s, %s of %s%s held%s", amount(f->oom_needs_bytes, asked),
                                  amount(f->oom_held_bytes, held), whose, amount(capacity, limit), classes);
     if (used >= n) return;
-    snprintf(buf + used, n - used, "; the iteration needs %s, short by %s", amount(f->peak_bytes, peak),
-             amount(ht_footprint_short_bytes(f, capacity), lacking));
+    describe_program(f->oom_program_bytes, f->oom_held_bytes + f->oom_needs_bytes, program, sizeof program);
+    snprintf(buf + used, n - used, "%s; the iteration needs %s, short by %s", program, amount(f->program_bytes, peak),
+             amount(ht_footprint_short_bytes(s, space, f), lacking));
 }

@@ -257,8 +257,13 @@ static json_t *software_json(const struct ht_software *s)
 {
     const struct ht_step_passes *t = &s->step;
     const struct ht_software_memory *m = &s->memory;
-    json_t *o = json_pack("{s:s,s:s,s:b,s:b}", "name", s->name, "source", s->source, "dropout", s->dropout,
-                          "half_logits", s->half_logits);
+    const struct ht_software_allocator *a = &s->allocator;
+    json_t *o = json_pack("{s:s,s:s,s:b,s:b,s:b}", "name", s->name, "source", s->source, "dropout", s->dropout,
+                          "half_logits", s->half_logits, "frees", s->frees);
+    json_object_set_new(o, "allocator",
+                        json_pack("{s:I,s:I,s:I,s:b,s:s}", "own_bytes", (json_int_t)a->own, "round_bytes",
+                                  (json_int_t)a->round, "shared_bytes", (json_int_t)a->shared, "leaving", a->leaving,
+                                  "source", a->source));
     json_object_set_new(o, "step",
                         json_pack("{s:f,s:f,s:f,s:f,s:s}", "gradient_casts", t->gradient_casts, "unscale", t->unscale,
                                   "parameter_casts", t->parameter_casts, "parameter_passes", t->parameter_passes,

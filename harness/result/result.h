@@ -27,7 +27,8 @@ struct ht_memory_row {
     int64_t limit_bytes;                   /* what the method declares; INT64_MAX: nothing */
     int64_t peak_bytes;                    /* of the trace */
     int64_t safe_bytes;                    /* of the safe sequence, which has to fit */
-    int64_t short_bytes;                   /* safe_bytes beyond capacity or limit; 0 when all fits */
+    int64_t program_bytes;                 /* what the program takes for that, which has to fit as well */
+    int64_t short_bytes;                   /* either beyond capacity or limit; 0 when all fits */
     int64_t bound_bytes;                   /* no order of execution needs more */
     int64_t planned_bytes;                 /* the paper's own equation */
     int64_t arena_bytes;                   /* high-water mark of a real run's arena */

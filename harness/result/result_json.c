@@ -101,12 +101,12 @@ json_t *ht_memory_json(const struct ht_result *r)
     json_t *list = json_array();
     for (int32_t i = 0; i < r->n_memory; i++) {
         const struct ht_memory_row *m = &r->memory[i];
-        json_t *row =
-            json_pack("{s:s,s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "space", m->name, "tier", ht_tier_name(m->tier),
-                      "capacity_bytes", bytes(m->capacity_bytes), "limit_bytes", bytes(m->limit_bytes), "peak_bytes",
-                      bytes(m->peak_bytes), "safe_sequence_bytes", bytes(m->safe_bytes), "short_bytes",
-                      bytes(m->short_bytes), "bound_bytes", bytes(m->bound_bytes), "planned_bytes",
-                      bytes(m->planned_bytes), "by_class", classes_json(m->by_class));
+        json_t *row = json_pack("{s:s,s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "space", m->name, "tier",
+                                ht_tier_name(m->tier), "capacity_bytes", bytes(m->capacity_bytes), "limit_bytes",
+                                bytes(m->limit_bytes), "peak_bytes", bytes(m->peak_bytes), "safe_sequence_bytes",
+                                bytes(m->safe_bytes), "program_bytes", bytes(m->program_bytes), "short_bytes",
+                                bytes(m->short_bytes), "bound_bytes", bytes(m->bound_bytes), "planned_bytes",
+                                bytes(m->planned_bytes), "by_class", classes_json(m->by_class));
         if (m->arena_bytes >= 0) {
             json_object_set_new(row, "arena_peak_bytes", bytes(m->arena_bytes));
             json_object_set_new(row, "arena_extent_bytes", bytes(m->extent_bytes));

@@ -96,16 +96,25 @@ static bool any_planned(const struct ht_result *r)
     return false;
 }
 
+/* Returns true if a program takes more of a device than its tensors. */
+static bool any_program(const struct ht_result *r)
+{
+    for (int32_t i = 0; i < r->n_memory; i++)
+        if (r->memory[i].program_bytes > r->memory[i].safe_bytes) return true;
+    return false;
+}
+
 /* Prints the memory of a run, with its arenas when there were any. */
 static void print_peaks(const struct ht_result *r, FILE *out)
 {
-    bool arena = false, planned = any_planned(r);
+    bool arena = false, planned = any_planned(r), program = any_program(r);
     for (int32_t i = 0; i < r->n_memory; i++) arena |= r->memory[i].arena_bytes >= 0;
-    fprintf(out, "\nmemory (%s; in id order: ops one at a time; bound: no order of execution needs more%s)\n",
-            ht_obtained(r), planned ? "; planned: the paper's equation" : "");
+    fprintf(out, "\nmemory (%s; in id order: ops one at a time; bound: no order of execution needs more%s%s)\n",
+            ht_obtained(r), planned ? "; planned: the paper's equation" : "",
+            program ? "; program: with its allocator's free blocks" : "");
     char header[160];
-    snprintf(header, sizeof(header), "<place|%s|>in id order|>bound%s|>capacity",
-             arena ? ">arena peak|>trace peak" : ">peak", planned ? "|>planned" : "");
+    snprintf(header, sizeof(header), "<place|%s|>in id order%s|>bound%s|>capacity",
+             arena ? ">arena peak|>trace peak" : ">peak", program ? "|>program" : "", planned ? "|>planned" : "");
     struct ht_table *t = ht_table_create(header);
     for (int32_t i = 0; i < r->n_memory; i++) {
         const struct ht_memory_row *m = &r->memory[i];
@@ -113,6 +122,7 @@ static void print_peaks(const struct ht_result *r, FILE *out)
         if (arena) ht_table_bytes(t, m->arena_bytes);
         ht_table_bytes(t, m->peak_bytes);
         ht_table_bytes(t, m->safe_bytes);
+        if (program) ht_table_bytes(t, m->program_bytes);
         ht_table_bytes(t, m->bound_bytes);
         if (planned) ht_table_bytes(t, m->planned_bytes);
         ht_table_bytes(t, m->capacity_bytes);
@@ -123,12 +133,16 @@ static void print_peaks(const struct ht_result *r, FILE *out)
 /* Prints the memory that a schedule needs which was not run. */
 static void print_needs(const struct ht_result *r, FILE *out)
 {
-    fprintf(out, "\nmemory (computed from the graph, ops one at a time in order; planned: the paper's equation)\n");
-    struct ht_table *t = ht_table_create("<place|>needs|>capacity|>short by|>planned|>bound");
+    bool program = any_program(r);
+    fprintf(out, "\nmemory (computed from the graph, ops one at a time in order; planned: the paper's equation%s)\n",
+            program ? "; program: with its allocator's free blocks" : "");
+    struct ht_table *t = ht_table_create(program ? "<place|>needs|>program|>capacity|>short by|>planned|>bound"
+                                                 : "<place|>needs|>capacity|>short by|>planned|>bound");
     for (int32_t i = 0; i < r->n_memory; i++) {
         const struct ht_memory_row *m = &r->memory[i];
         ht_table_cell(t, "%s", m->name);
         ht_table_bytes(t, m->safe_bytes);
+        if (program) ht_table_bytes(t, m->program_bytes);
         ht_table_bytes(t, m->capacity_bytes);
         ht_table_bytes(t, m->short_bytes ? m->short_bytes : -1);
         ht_table_bytes(t, m->planned_bytes);

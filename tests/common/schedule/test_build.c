@@ -282,12 +282,17 @@ START_TEST(hash_sees_everything)
 {
     struct sample o = {2, 1, 1, SAMPLE_GATE, false};
     struct ht_schedule *s = sample_build(o);
+    s->allocator = (struct ht_allocator){1 << 20, 1 << 20, 1 << 20, true};
     uint64_t before = ht_schedule_hash(s);
     uint8_t *bytes[] = {(uint8_t *)s->name,
                         (uint8_t *)&s->n_units,
                         (uint8_t *)&s->n_micro_batches,
                         (uint8_t *)s->capacity_bytes,
                         (uint8_t *)s->limit_bytes,
+                        (uint8_t *)&s->allocator.own_bytes,
+                        (uint8_t *)&s->allocator.round_bytes,
+                        (uint8_t *)&s->allocator.shared_bytes,
+                        (uint8_t *)s->communicator_bytes,
                         (uint8_t *)&s->lanes[1].name,
                         (uint8_t *)&s->lanes[1].order,
                         (uint8_t *)&s->lanes[1].index,

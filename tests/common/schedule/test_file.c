@@ -47,6 +47,8 @@ START_TEST(round_trip_of_oddities)
     ht_schedule_set_capacity(s, HT_HOST, 2, 0);
     ht_schedule_set_limit(s, HT_DEVICE, 2, 54321);
     ht_schedule_set_limit(s, HT_REMOTE, 0, 0);
+    s->allocator = (struct ht_allocator){.own_bytes = 3, .round_bytes = 5, .shared_bytes = 7, .leaving = true};
+    s->communicator_bytes[2] = 11;
     int32_t gpu0 = ht_add_lane(s, "gpu", HT_LANE_COMPUTE, 0, HT_FIFO);
     int32_t gpu2 = ht_add_lane(s, "gpu", HT_LANE_COMPUTE, 2, HT_FIFO);
     int32_t odd = ht_add_lane(s, "true: #x", HT_LANE_DISK, 1, HT_PRIORITY);
@@ -130,6 +132,7 @@ START_TEST(hand_written)
                                "ranks: 2\n"
                                "capacity: {device: [40 GB, 16 GiB], host: 64 GB}\n"
                                "limit: {device: [unlimited, 2 MB]}\n"
+                               "allocator: {own: 10 MiB, round: 2 MiB, shared: 20 MiB, communicator: 40 MiB}\n"
                                "lanes:\n"
                                "  - {name: gpu, kind: compute}\n"
                                "  - {name: gpu, kind: compute, rank: 1}\n"
@@ -155,6 +158,12 @@ START_TEST(hand_written)
     ck_assert_int_eq(s->capacity_bytes[ht_space(s, HT_DISK, 1)], INT64_MAX);
     ck_assert_int_eq(s->limit_bytes[0], INT64_MAX);
     ck_assert_int_eq(s->limit_bytes[1], 2000000);
+    ck_assert_int_eq(s->allocator.own_bytes, 10 << 20);
+    ck_assert_int_eq(s->allocator.round_bytes, 2 << 20);
+    ck_assert_int_eq(s->allocator.shared_bytes, 20 << 20);
+    ck_assert(!s->allocator.leaving);
+    ck_assert_int_eq(s->communicator_bytes[0], 40 << 20);
+    ck_assert_int_eq(s->communicator_bytes[1], 40 << 20);
     ck_assert_int_eq(s->limit_bytes[ht_space(s, HT_HOST, 1)], INT64_MAX);
     ck_assert_int_eq(ht_space_bytes(s, 0), 40000000000);
     ck_assert_int_eq(ht_space_bytes(s, 1), 2000000);

@@ -432,9 +432,9 @@ START_TEST(footprint)
     ht_schedule_set_capacity(s, HT_DEVICE, 0, 3000);
     ck_assert_int_eq(ht_schedule_verify(s, &err, &v), HT_INFEASIBLE);
     ck_assert_int_lt(v.spaces[0].first_oom_op, 2);
-    ck_assert_int_eq(ht_footprint_short_bytes(&v.spaces[0], 3000), 2120);
+    ck_assert_int_eq(ht_footprint_short_bytes(s, 0, &v.spaces[0]), 2120);
     ck_assert_msg(strstr(err.text, "; the iteration needs 5.12 kB, short by 2.12 kB"), "%s", err.text);
-    ck_assert_int_eq(ht_footprint_short_bytes(&v.spaces[1], 8192), 0);
+    ck_assert_int_eq(ht_footprint_short_bytes(s, 1, &v.spaces[1]), 0);
     ht_proof_free(&v);
     ht_schedule_destroy(s);
 }
