@@ -28,6 +28,8 @@ refused 2 "place has 3 devices: expected the 4 of cluster 'autohete-4gpu'" "${fo
 refused 2 "place names device 1 twice: expected each once" "${four[@]}" --set place=0-2,1
 refused 2 "place has device 0 behind 1 in one stage: expected a stage's devices in ascending order" \
     "${four[@]}" --set tp=2 --set place=1,0,2-3
+refused 2 "tp 2 does not divide the 15 tokens of a micro-batch, which sequence=1 cuts" \
+    "${four[@]}" --seq 15 --set tp=2 --set sequence=1
 refused 2 "place and order are both set; expected one of them" "${four[@]}" --set place=0-3 --set order=1
 refused 2 "order is set, and pipeline 0 has 3 of 4 devices; expected equal pipelines" \
     "${four[@]}" --set pipelines=3,1 --set l=4,4 --set order=1
@@ -87,6 +89,8 @@ for arch in gpt llama bert vit; do
         exact=no
         rm -rf ck
         agrees dapple --ranks 8 --set pipelines=4,4 --set tp=2 --set order=1 --set zero=1 --checkpoint ck
+        agrees gpipe --ranks 4 --set pipelines=4 --set tp=2 --set sequence=1 --set place=1,3,0,2 --set recompute=$((${#arch} % 3))
+        grep -q "device 1 .*+0.00%" out || fail "$arch, $numerics, by rows: the peak is not the predicted one: $(grep device out)"
         # What it saves goes on in another shape.
         takes $arch $numerics 2
         common[11]=4
@@ -123,7 +127,7 @@ print(",".join(str(x) for i in range(0, n, tp) for x in sorted(r[i:i + tp])))' $
     rm -f one.csv
     run 0 train in_memory "${common[@]}" --losses one.csv
     agrees $system --cluster nodes.yaml --set tp=$tp --set "pipelines=${pipelines#,}" --set "l=${l#,}" --set "place=$place" \
-        --set "recompute=$((RANDOM % 3))" --set zero=$zero
+        --set "recompute=$((RANDOM % 3))" --set zero=$zero --set "sequence=$((RANDOM % tp))"
     shapes="$shapes $arch/$numerics:${pipelines#,}/tp$tp/$nodes,zero=$zero"
 done
 echo "$samples samples:$shapes"
