@@ -230,6 +230,10 @@ static enum ht_status write_draft(const struct ht_scenario *scenario, const stru
     void *all[] = {g.first,   g.stage_of, g.holder, g.forward_rank, g.stage_lane, g.serve,  g.computed,
                    g.sending, g.arrival,  g.lanes,  g.visit_of,     g.n_visits,   g.passes, g.visits};
     for (size_t i = 0; i < HT_COUNT(all); i++) free(all[i]);
+    if (g.control.mode == HT_CONTROL_NONE) {
+        *out = plain;
+        return HT_OK;
+    }
     enum ht_status status = ht_control_apply(plain, &g.control, control_style, err, out);
     ht_schedule_destroy(plain);
     return status;
