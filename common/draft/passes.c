@@ -41,7 +41,8 @@ static int32_t pass(struct ht_draft *g, enum ht_op_kind kind, const char *letter
     ht_charge_work(g->schedule, g->links, 0);
     struct ht_part_sums sums = ht_work_part_sums(&w);
     if (w.tp > 1)
-        ht_charge_parts(g->schedule, g->links, ht_layout_stage_ranks(g->layout, g->rank), w.tp, sums.n * sums.bytes);
+        ht_charge_parts(g->schedule, g->links, ht_layout_stage_ranks(g->layout, g->rank), w.tp,
+                        sums.n * sums.bytes + sums.n_halves * sums.half_bytes);
     ht_draft_chain(g);
     g->state->computed = op;
     return op;
@@ -166,8 +167,7 @@ int32_t ht_draft_recompute(struct ht_draft *g, int32_t unit, int32_t n, int32_t 
         on_activations(g, u, mb, sub_ops, HT_PRODUCE);
         if (u == g->n_units - 1) on_device(g, g->logits[mb], HT_PRODUCE);
     }
-    if (sub_ops >> HT_SUB_ATTENTION & 1)
-        scratch(g, unit, mb, HT_ALL_SUB_OPS, false); /* a block's without attention needs none */
+    scratch(g, unit, mb, sub_ops, false);
     return op;
 }
 
