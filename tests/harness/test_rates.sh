@@ -47,4 +47,17 @@ printf '%s\n' $header >claims/lohan.csv
     fail "$(cat by_hand.csv)"
 grep -qx "all,9,1,3,3,2" counts || fail "$(cat counts)"
 
+# ---- what a program takes of a device, by profile and system ----
+
+takes() { # SYSTEM SOFTWARE: "more" or "same", beside the tensors' bytes on the device
+    "$hetbench" verify "$1" --model autohete-2b --cluster autohete-1gpu --software "$2" --json >out.json || fail "$1 $2: rc $?"
+    "$python" -c 'import json; m = json.load(open("out.json"))["memory"][0]
+print("more" if m["program_bytes"] > m["safe_sequence_bytes"] else "same")'
+}
+[ "$(takes zero_offload_ckpt fused)" = same ] || fail "fused has an allocator"
+for software in eager torch megatron; do
+    [ "$(takes zero_offload_ckpt $software)" = more ] || fail "$software has no allocator"
+done
+[ "$(takes patrickstar_ckpt eager)" = same ] || fail "chunks lose memory between segments"
+
 finish
