@@ -20,11 +20,16 @@
  * Language Models Using Model Parallelism", 2019): consecutive devices, which all-reduce activations twice a block each
  * way. With one stage a pipeline it is tensor and data parallelism alone: pipelines=2,2 tp=2 on four devices.
  *
+ * place= puts the stages on any devices: part after part, stage after stage, pipeline after pipeline. order=1 is the
+ * place that Megatron-LM gives them (Narayanan et al., Sec. 3): parts of a stage beside each other, then the stages that
+ * hold the same blocks, then the next blocks. For two pipelines of two stages, tp 2: place=0-1,4-5,2-3,6-7.
+ *
  * GPipe and DAPPLE wait for a send before the next pass. The interleaved order receives the input of its next pass
  * between the two passes of a pair, as Megatron-LM does with overlapped point-to-point communication, and waits for no
  * send.
  */
 #include "baselines/baselines.h"
+#include "common/base/array.h"
 #include "common/draft/pipe.h"
 
 #include <stdio.h>
@@ -39,7 +44,9 @@
     {"pipelines", "devices of each of several pipelines", .min = 1, .max = 1 << 16, .kind = HT_VARIABLE_LIST},         \
     {"l", "micro-batches of each pipeline", .min = 1, .max = 1 << 20, .kind = HT_VARIABLE_LIST},                       \
     {"blocks", "blocks of each stage, of one pipeline after the other", .min = 1, .max = -1, .kind = HT_VARIABLE_LIST},\
-    {"tp", "tensor-parallel parts of each stage, a device each", .min = 1, .max = 1 << 16}
+    {"tp", "tensor-parallel parts of each stage, a device each", .min = 1, .max = 1 << 16},                            \
+    {"place", "devices of parts, stages, pipelines, one after the other", .kind = HT_VARIABLE_RANKS},                  \
+    {"order", "1: Megatron-LM's place: tensor, data, pipeline", .max = 1}
 /* clang-format on */
 
 static const struct ht_knob knobs[] = {SHAPE, RECOMPUTE, {0}};
@@ -52,14 +59,16 @@ static enum ht_status style_of(const struct ht_system *self, const struct ht_sce
                                struct ht_pipe_style *out)
 {
     const struct ht_variable *pipelines = ht_plan_variable(plan, "pipelines"), *l = ht_plan_variable(plan, "l");
-    const struct ht_variable *blocks = ht_plan_variable(plan, "blocks"), *tp = ht_plan_variable(plan, "tp");
+    const struct ht_variable *blocks = ht_plan_variable(plan, "blocks"), *tp = ht_plan_variable(plan, "tp"),
+                             *place = ht_plan_variable(plan, "place");
     int64_t ranks = ht_scenario_ranks(scenario), micro_batches = ht_scenario_micro_batches(scenario);
     *layout = NULL;
     enum ht_status status =
         ht_layout_pipelines(scenario, pipelines ? pipelines->n : 1, pipelines ? pipelines->values : &ranks,
                             l ? l->values : &micro_batches, tp ? (int32_t)tp->value : 1, err, layout);
+    if (!status && place) status = ht_layout_place(*layout, scenario, place->n, place->values, err);
     if (status) return status;
-    if ((*layout)->n_replicas == 1 && (*layout)->tp == 1) { /* the same as without a layout */
+    if ((*layout)->n_replicas == 1 && (*layout)->tp == 1 && !place) { /* the same as without a layout */
         ht_layout_destroy(*layout);
         *layout = NULL;
     }
@@ -100,6 +109,32 @@ static enum ht_status set_pipelines(const struct ht_scenario *scenario, const st
     return HT_OK;
 }
 
+/* Adds the place of every stage to the plan: the forced one, or Megatron-LM's, in which part p of stage q of pipeline k
+   is on device (q N + k) tp + p, with N pipelines. */
+static enum ht_status set_place(const struct ht_scenario *scenario, const struct ht_settings *settings, int64_t tp,
+                                struct ht_error *err, struct ht_plan *out)
+{
+    const struct ht_variable *pipelines = ht_setting_variable(settings, "pipelines"),
+                             *place = ht_setting_variable(settings, "place");
+    bool by_order = ht_setting(settings, "order", 0);
+    int64_t n = ht_scenario_ranks(scenario), all = pipelines ? pipelines->n : 1, each = n / all;
+    if (place && by_order) return ht_fail(err, HT_BAD_INPUT, "place and order are both set; expected one of them");
+    if (place) ht_plan_set_vector(out, place);
+    if (!by_order) return HT_OK;
+    for (int32_t k = 0; pipelines && k < pipelines->n; k++)
+        if (pipelines->values[k] * all != n || each % tp)
+            return ht_fail(err, HT_BAD_INPUT,
+                           "order is set, and pipeline %d has %lld of %lld devices; expected equal "
+                           "pipelines",
+                           k, (long long)pipelines->values[k], (long long)n);
+    struct ht_variable v = {.name = "place", .kind = HT_VARIABLE_RANKS, .n = (int32_t)n};
+    v.values = HT_NEW_ARRAY(int64_t, n);
+    for (int64_t i = 0; i < n; i++) v.values[i] = (i % each / tp * all + i / each) * tp + i % tp;
+    ht_plan_set_vector(out, &v);
+    ht_variable_free(&v);
+    return HT_OK;
+}
+
 static enum ht_status plan(const struct ht_system *self, const struct ht_scenario *scenario,
                            const struct ht_profile *profile, const struct ht_settings *settings, struct ht_error *err,
                            struct ht_plan *out)
@@ -121,6 +156,8 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
     if (status) return status;
     if (blocks) ht_plan_set_vector(out, blocks);
     if (ht_setting_variable(settings, "tp")) ht_plan_set(out, "tp", tp);
+    status = set_place(scenario, settings, tp, err, out);
+    if (status) return status;
     ht_plan_set(out, "recompute", ht_setting(settings, "recompute", 0));
     snprintf(out->why, sizeof(out->why), "%s",
              blocks ? "blocks of stages are forced" : "fixed: blocks shared out evenly");

@@ -30,10 +30,7 @@ static enum ht_status find_group(struct ht_cpu_call *c, struct group *g)
     g->ranks = HT_NEW_ARRAY(int32_t, g->n);
     g->without = HT_NEW_ARRAY(bool, g->n);
     for (int32_t i = 0; i < g->n; i++) {
-        bool pair = c->op->kind == HT_OP_SEND || c->op->kind == HT_OP_RECEIVE;
         g->ranks[i] = ht_op_rank(s, g->first + i);
-        if (i && !pair && g->ranks[i] <= g->ranks[i - 1])
-            ht_cpu_fail(c, "the ranks of its group are not ascending: %d after %d", g->ranks[i], g->ranks[i - 1]);
     }
     if (!c->status && !c->check_only && !c->options->comm)
         ht_cpu_fail(c, "takes several ranks, each in a process of its own; there is one");

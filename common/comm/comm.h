@@ -10,8 +10,8 @@
  *                          v queue                       | word = DONE
  *     progress thread     MPI_Isend, MPI_Irecv, MPI_Testsome           the only thread that calls MPI, never blocking
  *
- * Order of additions. Every sum is x(0) + x(1) + x(2) + ..., from the left, with the team's ranks ascending, in FP32;
- * for 16-bit types it is rounded once, at the end. So it depends neither on timing nor on the transport. (MPI_Reduce
+ * Order of additions. Every sum is x(0) + x(1) + x(2) + ..., from the left, in the team's order, in FP32; for 16-bit
+ * types it is rounded once, at the end. So it depends neither on timing nor on the transport. (MPI_Reduce
  * promises no order, so it is not used.)
  *
  * Pieces. all_gather and reduce_scatter work on an array that is cut into one piece for each rank of the team, one
@@ -103,8 +103,8 @@ void ht_comm_notify(struct ht_comm *c, int32_t to, const void *data, int64_t byt
 enum ht_comm_type { HT_COMM_BYTE, HT_COMM_F32, HT_COMM_F16, HT_COMM_BF16, HT_COMM_F64 };
 int64_t ht_comm_type_bytes(enum ht_comm_type t);
 
-/* Ranks that take part in a collective: n of them, ascending, this one at index `me`. Teams that communicate at the
-   same time use different tags. */
+/* Ranks that take part in a collective: n of them, this one at index `me`; all give them in one order. Teams that
+   communicate at the same time use different tags. */
 struct ht_team {
     const int32_t *ranks;
     int32_t n, me;

@@ -10,7 +10,7 @@ void ht_draft_turn_to(struct ht_draft *g, int32_t mb)
 {
     int32_t k = mb < 0 ? 0 : mb % g->sharers;
     if (g->sharers == 1) return;
-    g->rank = g->layout->replicas[g->replica].first_rank + k;
+    g->rank = ht_layout_rank(g->layout, g->replica, k, 0);
     g->lanes = &g->all_lanes[k];
 }
 
@@ -241,7 +241,7 @@ void ht_draft_init(struct ht_draft *g, const struct ht_scenario *scenario, const
                            .sharers = 1,
                            .rounds = layout->rounds,
                            .micro_batch = x->micro_batch,
-                           .rank = x->first_rank,
+                           .rank = ht_layout_rank(layout, replica, 0, part),
                            .sharded = layout->n_ranks > 1 && layout->sharding == HT_SHARD_ALL,
                            .computed = -1,
                            .slot = -1,

@@ -73,7 +73,7 @@ static void add_replica(struct ht_layout *l, int32_t n_ranks, int64_t n, int64_t
     struct ht_replica x = {0, n_ranks, l->n_micro_batches, (int32_t)n, 0, micro_batch};
     if (l->n_replicas) {
         const struct ht_replica *last = &l->replicas[l->n_replicas - 1];
-        x.first_rank = last->first_rank + last->n_ranks;
+        x.first_place = last->first_place + last->n_ranks;
         x.first_sequence = last->first_sequence + last->n_micro_batches * last->micro_batch;
     }
     l->replicas[l->n_replicas++] = x;
@@ -91,6 +91,9 @@ static struct ht_layout *create(const struct ht_scenario *sc, enum ht_sharding s
                             .n_ranks = (int32_t)ht_scenario_ranks(sc),
                             .n_units = (int32_t)ht_model_units(&sc->model)};
     l->replicas = HT_NEW_ARRAY(struct ht_replica, n_replicas);
+    l->rank_at = HT_NEW_ARRAY(int32_t, l->n_ranks);
+    l->place_of = HT_NEW_ARRAY(int32_t, l->n_ranks);
+    for (int32_t r = 0; r < l->n_ranks; r++) l->rank_at[r] = l->place_of[r] = r;
     return l;
 }
 
@@ -209,20 +212,60 @@ enum ht_status ht_layout_pipelines(const struct ht_scenario *sc, int32_t n, cons
     return HT_OK;
 }
 
+enum ht_status ht_layout_place(struct ht_layout *l, const struct ht_scenario *sc, int32_t n, const int64_t *place,
+                               struct ht_error *err)
+{
+    if (n != l->n_ranks)
+        return ht_fail(err, HT_BAD_INPUT, "place has %d device%s: expected the %d of cluster '%s'", n,
+                       n == 1 ? "" : "s", l->n_ranks, sc->cluster->name);
+    for (int32_t r = 0; r < n; r++) l->place_of[r] = -1;
+    for (int32_t i = 0; i < n; i++) {
+        int64_t rank = place[i];
+        if (rank < 0 || rank >= n)
+            return ht_fail(err, HT_BAD_INPUT, "device %lld of place is not on the cluster: expected 0 to %d",
+                           (long long)rank, n - 1);
+        if (l->place_of[rank] >= 0)
+            return ht_fail(err, HT_BAD_INPUT, "place names device %lld twice: expected each once", (long long)rank);
+        if (i % l->tp && rank < place[i - 1])
+            return ht_fail(
+                err, HT_BAD_INPUT,
+                "place has device %lld behind %lld in one stage: expected a stage's devices in ascending order",
+                (long long)rank, (long long)place[i - 1]);
+        l->rank_at[i] = (int32_t)rank;
+        l->place_of[rank] = i;
+    }
+    for (int32_t u = 0; u < l->n_units; u++) copy(sc, u, l);
+    return HT_OK;
+}
+
 int32_t ht_layout_rank(const struct ht_layout *l, int32_t replica, int32_t stage, int32_t part)
 {
-    return l->replicas[replica].first_rank + stage * l->tp + part;
+    return l->rank_at[l->replicas[replica].first_place + stage * l->tp + part];
 }
 
 int32_t ht_layout_part(const struct ht_layout *l, int32_t rank)
 {
-    return rank % l->tp; /* tp divides every replica's ranks */
+    return l->place_of[rank] % l->tp; /* tp divides every replica's ranks */
+}
+
+const int32_t *ht_layout_stage_ranks(const struct ht_layout *l, int32_t rank)
+{
+    return &l->rank_at[l->place_of[rank] - ht_layout_part(l, rank)];
+}
+
+int32_t ht_layout_stage(const struct ht_layout *l, int32_t replica, int32_t rank)
+{
+    const struct ht_replica *x = &l->replicas[replica];
+    int32_t at = l->place_of[rank] - x->first_place;
+    return at >= 0 && at < x->n_ranks ? at / l->tp : -1;
 }
 
 void ht_layout_destroy(struct ht_layout *l)
 {
     if (!l) return;
     free(l->replicas);
+    free(l->rank_at);
+    free(l->place_of);
     free(l->shards);
     free(l);
 }

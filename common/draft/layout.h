@@ -3,7 +3,7 @@
  * A plan decides it. The builder follows it directly; the verifier and the data loader see it as the graph's slices and
  * shards.
  *
- * A replica is one copy of the computation: a rank, or consecutive ranks that are the stages of a pipeline. It runs its
+ * A replica is one copy of the computation: a rank, or ranks that are the stages of a pipeline. It runs its
  * micro-batches one after another, all of one size. The replicas together cover the batch:
  *
  *     rank 0   | 0 0 | 1 1 | 2 2 |                 3 micro-batches of 2 sequences
@@ -11,13 +11,15 @@
  *     rank 2                                       no micro-batch
  *     round       0     1     2                    the j-th micro-batch of every replica
  *
- * Each stage is cut into tp tensor-parallel parts (common/model/model.h), one per rank. The ranks of a stage are
- * consecutive and may span nodes. Two pipelines of two stages, tp 2:
+ * Each stage is cut into tp tensor-parallel parts (common/model/model.h), one per rank. A pipeline takes its ranks where
+ * a plan places it; the parts of a stage are on ascending ranks and may span nodes. Two pipelines of two stages, tp 2:
  *
- *     replica    0 0 0 0 1 1 1 1
- *     stage      0 0 1 1 0 0 1 1
- *     part       0 1 0 1 0 1 0 1
- *     rank       0 1 2 3 4 5 6 7
+ *     replica            0 0 0 0 1 1 1 1
+ *     stage              0 0 1 1 0 0 1 1
+ *     part               0 1 0 1 0 1 0 1
+ *     place              0 1 2 3 4 5 6 7
+ *     rank at the place  0 1 2 3 4 5 6 7     unless a plan says otherwise
+ *                        0 1 4 5 2 3 6 7     Megatron-LM's order: tensor, then data, then pipeline (Narayanan et al. 2021)
  *
  * Shards cut a unit's parameters, gradient and optimizer states over the ranks, in rank order. They may be uneven or
  * empty. Even shards are padded to one size, so that every rank moves and steps the same amount. Without sharding every
@@ -40,7 +42,7 @@ struct ht_portion {
 };
 
 struct ht_replica {
-    int32_t first_rank, n_ranks;
+    int32_t first_place, n_ranks; /* its ranks are at consecutive places, a stage's parts beside each other */
     int32_t first_micro_batch, n_micro_batches; /* of the iteration */
     int64_t first_sequence, micro_batch;        /* micro-batch j: [first_sequence + j micro_batch, + micro_batch) */
 };
@@ -59,6 +61,7 @@ struct ht_layout {
     enum ht_sharding sharding;
     int32_t n_ranks, n_units, n_replicas;
     int32_t tp;                  /* tensor-parallel degree of every stage; 1: no tensor parallelism */
+    int32_t *rank_at, *place_of; /* [n_ranks] rank at a place, and its inverse */
     int32_t n_micro_batches;     /* of the iteration, over all replicas */
     int32_t rounds;              /* micro-batches of the replica that has most */
     bool alike;                  /* all replicas have equally many micro-batches, of one size */
@@ -87,15 +90,23 @@ enum ht_status ht_layout_uneven(const struct ht_scenario *scenario, enum ht_shar
 
 /* Lays out n pipelines. Pipeline k has ranks[k] ranks and runs micro_batches[k] micro-batches of the scenario's size;
    its stages are cut into tp parts. HT_BAD_INPUT if the pipelines do not add up to the cluster or to the batch, or tp
-   does not divide a pipeline's ranks or the model. */
+   does not divide a pipeline's ranks or the model. Each place has the rank of its number; ht_layout_place changes it. */
 enum ht_status ht_layout_pipelines(const struct ht_scenario *scenario, int32_t n, const int64_t *ranks,
                                    const int64_t *micro_batches, int32_t tp, struct ht_error *err,
                                    struct ht_layout **out);
+/* Puts rank place[i] at place i. HT_BAD_INPUT unless n ranks are all of the cluster's, each once, and the ranks of a
+   stage ascend. */
+enum ht_status ht_layout_place(struct ht_layout *l, const struct ht_scenario *scenario, int32_t n, const int64_t *place,
+                               struct ht_error *err);
 void ht_layout_destroy(struct ht_layout *l); /* accepts NULL */
 
 /* Returns the rank that has this part of a replica's stage; returns the part that a rank has. */
 int32_t ht_layout_rank(const struct ht_layout *l, int32_t replica, int32_t stage, int32_t part);
 int32_t ht_layout_part(const struct ht_layout *l, int32_t rank);
+/* Returns the ranks of a rank's stage, [tp] ascending. */
+const int32_t *ht_layout_stage_ranks(const struct ht_layout *l, int32_t rank);
+/* Returns a rank's stage in a replica; -1: it has none. */
+int32_t ht_layout_stage(const struct ht_layout *l, int32_t replica, int32_t rank);
 /* Replaces the shards of a unit: elements[r] for rank r, which must add up to the unit. even: all shards have the size
    of the first, and the shorter ones at the end are padded to it. */
 void ht_layout_cut(struct ht_layout *l, int32_t unit, const int64_t *elements, bool even);

@@ -227,12 +227,11 @@ bool ht_links_cross(const struct ht_schedule *s, const struct ht_links *links, i
     return elsewhere;
 }
 
-void ht_charge_parts(struct ht_schedule *s, const struct ht_links *links, int32_t first, int32_t n, int64_t bytes)
+void ht_charge_parts(struct ht_schedule *s, const struct ht_links *links, const int32_t *group, int32_t n,
+                     int64_t bytes)
 {
-    int32_t rank = ht_op_rank(s, s->n_ops - 1), *group = HT_NEW_ARRAY(int32_t, n);
-    for (int32_t i = 0; i < n; i++) group[i] = first + i;
+    int32_t rank = ht_op_rank(s, s->n_ops - 1);
     if (bytes && !links[rank].emulated) ht_charge_collective(s, links, ht_links_cross(s, links, rank, group, n), bytes);
-    free(group);
 }
 
 void ht_charge_message(struct ht_schedule *s, const struct ht_links *links, int32_t peer, bool from_host, int64_t bytes)

@@ -63,10 +63,11 @@ void ht_charge_copy(struct ht_schedule *s, const struct ht_links *links, enum ht
    ring it is the rank that leads its node. */
 void ht_charge_collective(struct ht_schedule *s, const struct ht_links *links, bool crosses, int64_t bytes);
 
-/* Charges a pass of one of n tensor-parallel parts, on ranks from `first` on, which sends and receives `bytes` inside.
+/* Charges a pass of one of n tensor-parallel parts, on the ranks of a group, which sends and receives `bytes` inside.
    The charge is that of a collective of these ranks, on the compute lane. With emulated devices it is nothing: the op's
    cost contains the exchange. */
-void ht_charge_parts(struct ht_schedule *s, const struct ht_links *links, int32_t first, int32_t n, int64_t bytes);
+void ht_charge_parts(struct ht_schedule *s, const struct ht_links *links, const int32_t *group, int32_t n,
+                     int64_t bytes);
 
 /* Returns true if the rank's member of a group takes its node's NIC: the group spans several nodes, and the rank is the
    group's first real device on its node. */

@@ -33,7 +33,8 @@ static int32_t pass(struct ht_draft *g, enum ht_op_kind kind, char letter, int32
         ht_op_name(g->schedule, "%c%d", letter, unit);
     ht_charge_work(g->schedule, g->links, 0);
     struct ht_part_sums sums = ht_work_part_sums(&w);
-    ht_charge_parts(g->schedule, g->links, g->rank - g->part, w.tp, sums.n * sums.bytes);
+    if (w.tp > 1)
+        ht_charge_parts(g->schedule, g->links, ht_layout_stage_ranks(g->layout, g->rank), w.tp, sums.n * sums.bytes);
     ht_draft_chain(g);
     g->computed = op;
     return op;

@@ -74,7 +74,17 @@ static inline int32_t ht_pipe_add_lane(struct ht_pipe *g, const char *name, enum
     return ht_add_lane(g->d.schedule, name, kind, ht_pipe_rank(g, rank), HT_FIFO);
 }
 
-/* pipe_stages.c. Returns the order's shape in one pipeline. */
+/*
+ * The files of the builder; each calls only those below it:
+ *
+ *                       pipe.c                       the graph: passes in the order of the ideal schedule
+ *     pipe_passes.c, pipe_transfers.c, pipe_gradients.c
+ *                   pipe_stages.c                    who has and reads which units
+ */
+
+/* ---- pipe_stages.c --------------------------------------------------------------------------------------------- */
+
+/* Returns the order's shape in one pipeline. */
 struct ht_pipe_shape ht_pipe_replica_shape(const struct ht_pipe_style *y, const struct ht_replica *x);
 /* Returns the first unit of backward stage q of pipeline k; of the number of stages the number of units. */
 int32_t ht_pipe_first_unit_in(const struct ht_scenario *sc, const struct ht_pipe_style *y, int32_t k, int32_t q);
@@ -85,22 +95,27 @@ int32_t ht_pipe_holder(const struct ht_pipe *g, int32_t k, int32_t unit);
 struct ht_control ht_pipe_control(const struct ht_scenario *scenario, const struct ht_pipe_style *style,
                                   enum ht_undo_kind *undo);
 
-/* pipe_passes.c. The first block of a backward stage, and one past its last. */
+/* The first block of a backward stage, and one past its last. */
 int32_t ht_pipe_first_block(const struct ht_pipe *g, int32_t q);
 int32_t ht_pipe_end_block(const struct ht_pipe *g, int32_t q);
+/* Returns true if the head is in a backward stage, or if passes of a forward stage run it. */
 bool ht_pipe_has_head(const struct ht_pipe *g, int32_t q);
-/* Returns true if a pass of forward stage i, of backward stage q, reads a unit's parameters on the device. */
+bool ht_pipe_forward_has_head(const struct ht_pipe *g, int32_t i);
+/* Returns true if a pass of forward stage i, of backward stage q, or of a visit reads a unit's parameters on the
+   device. */
 bool ht_pipe_forward_reads(const struct ht_pipe *g, int32_t i, int32_t unit);
 bool ht_pipe_backward_reads(const struct ht_pipe *g, int32_t q, int32_t unit);
-
-/* The ops of a pass on the compute lane. n: of the rank's passes. */
-void ht_pipe_forward_pass(struct ht_pipe *g, int32_t rank, int64_t n);
-void ht_pipe_backward_pass(struct ht_pipe *g, int32_t rank, int64_t n);
-/* Returns true if the unit's parameters are freed on the rank's device after its nth pass. */
-bool ht_pipe_drops(const struct ht_pipe *g, int32_t rank, int64_t n, int32_t unit);
 bool ht_pipe_visit_reads(const struct ht_pipe *g, const struct ht_pipe_visit *v, int32_t unit);
 
-/* Appends the copies and messages that bring the parameters of a rank's visit (pipe_transfers.c). */
+/* ---- pipe_passes.c --------------------------------------------------------------------------------------------- */
+
+/* Append the ops of a pass to the compute lane. n: of the rank's passes. */
+void ht_pipe_forward_pass(struct ht_pipe *g, int32_t rank, int64_t n);
+void ht_pipe_backward_pass(struct ht_pipe *g, int32_t rank, int64_t n);
+
+/* ---- pipe_transfers.c ------------------------------------------------------------------------------------------ */
+
+/* Appends the copies and messages that bring the parameters of a rank's visit. */
 void ht_pipe_fetch(struct ht_pipe *g, int32_t rank, int32_t visit);
 /* Appends the message of a boundary tensor, unless both ranks are the same. for_backward: the backward stage that waits
    for it, or -1. */
@@ -115,11 +130,12 @@ struct ht_pipe_message ht_pipe_message(struct ht_pipe *g, int32_t from, int32_t 
 /* Appends the copy of a backward stage's sums to the host. */
 void ht_pipe_offload(struct ht_pipe *g, int32_t q);
 
-/* Appends this pipeline's members of AR(u) (pipe_transfers.c): adds up a unit's gradients of all pipelines, and for a
-   tied table those of embedding and head; each rank keeps the sum. Appends nothing if there is only one gradient. */
-void ht_pipe_all_reduce(struct ht_pipe *g, int32_t unit);
+/* ---- pipe_gradients.c ------------------------------------------------------------------------------------------ */
 
-/* Appends the optimizer step of a backward stage, in the tier of its sums (pipe_passes.c). */
+/* Appends this pipeline's members of AR(u): adds up a unit's gradients of all pipelines, and for a tied table those of
+   embedding and head; each rank keeps the sum. Appends nothing if there is only one gradient. */
+void ht_pipe_all_reduce(struct ht_pipe *g, int32_t unit);
+/* Appends the optimizer step of a backward stage, in the tier of its sums. */
 void ht_pipe_step(struct ht_pipe *g, int32_t q);
 
 #endif

@@ -1,61 +1,5 @@
-/* Appends the ops of a pass to the rank's compute lane, and a stage's step, with the effects of each. */
+/* Appends the ops of a pass to the rank's compute lane, with the effects of each. */
 #include "common/draft/pipe_internal.h"
-
-/* ---- parameters that a pass reads ------------------------------------------------------------------------------ */
-
-int32_t ht_pipe_first_block(const struct ht_pipe *g, int32_t q)
-{
-    return g->first[q] > 0 ? g->first[q] : 1;
-}
-
-bool ht_pipe_has_head(const struct ht_pipe *g, int32_t q)
-{
-    return q == g->n_backward - 1;
-}
-
-int32_t ht_pipe_end_block(const struct ht_pipe *g, int32_t q)
-{
-    return ht_pipe_has_head(g, q) ? ht_pipe_head(g) : g->first[q + 1];
-}
-
-static bool forward_has_head(const struct ht_pipe *g, int32_t i)
-{
-    return g->style->forward_head && i == g->n_forward - 1;
-}
-
-bool ht_pipe_forward_reads(const struct ht_pipe *g, int32_t i, int32_t unit)
-{
-    bool for_head = unit == ht_pipe_head(g) || (unit == 0 && g->d.scenario->model.tied);
-    if (for_head && forward_has_head(g, i)) return true;
-    return unit < ht_pipe_head(g) && unit >= g->first[i * g->shape.d] && unit < g->first[(i + 1) * g->shape.d];
-}
-
-bool ht_pipe_backward_reads(const struct ht_pipe *g, int32_t q, int32_t unit)
-{
-    if (ht_pipe_has_head(g, q) && (unit == ht_pipe_head(g) || (unit == 0 && g->d.scenario->model.tied))) return true;
-    return unit >= ht_pipe_first_block(g, q) && unit < ht_pipe_end_block(g, q);
-}
-
-bool ht_pipe_visit_reads(const struct ht_pipe *g, const struct ht_pipe_visit *v, int32_t unit)
-{
-    return (v->forward >= 0 && ht_pipe_forward_reads(g, v->forward, unit)) ||
-           (v->backward >= 0 && ht_pipe_backward_reads(g, v->backward, unit));
-}
-
-bool ht_pipe_drops(const struct ht_pipe *g, int32_t rank, int64_t n, int32_t unit)
-{
-    int32_t k = g->visit_of[rank * g->n_passes + n];
-    const struct ht_pipe_visit *v = &g->visits[rank * g->n_passes + k];
-    if (!ht_pipe_offloads(g)) return false;
-    int64_t last = -1; /* last pass of the visit that reads the unit */
-    if (v->forward >= 0 && ht_pipe_forward_reads(g, v->forward, unit)) last = v->last_forward;
-    if (v->backward >= 0 && ht_pipe_backward_reads(g, v->backward, unit) && v->last_backward > last)
-        last = v->last_backward;
-    if (n != last) return false;
-    return k + 1 == g->n_visits[rank] || !ht_pipe_visit_reads(g, v + 1, unit);
-}
-
-/* ---- ops ------------------------------------------------------------------------------------------------------- */
 
 /* Names the last op after its pass, and makes it wait for the message that blocks its rank. */
 static void in_pass(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pass *x)
@@ -73,10 +17,23 @@ static void drop(struct ht_pipe *g, int32_t tensor)
     ht_op_effect(g->d.schedule, tensor, HT_DEVICE, HT_RELEASE);
 }
 
-/* Frees a unit's parameters when the last op ends, if no later op of the rank's nth pass or visit reads them. */
+/* Returns true if no later pass of the rank's visit after its nth, and not the next visit, reads a unit's parameters. */
+static bool is_last_read(const struct ht_pipe *g, int32_t rank, int64_t n, int32_t unit)
+{
+    int32_t k = g->visit_of[rank * g->n_passes + n];
+    const struct ht_pipe_visit *v = &g->visits[rank * g->n_passes + k];
+    int64_t last = -1; /* last pass of the visit that reads the unit */
+    if (v->forward >= 0 && ht_pipe_forward_reads(g, v->forward, unit)) last = v->last_forward;
+    if (v->backward >= 0 && ht_pipe_backward_reads(g, v->backward, unit) && v->last_backward > last)
+        last = v->last_backward;
+    return n == last && (k + 1 == g->n_visits[rank] || !ht_pipe_visit_reads(g, v + 1, unit));
+}
+
+/* Frees a unit's parameters, if they are offloaded, when the last op, of the rank's nth pass, is the last that reads
+   them. */
 static void drop_param(struct ht_pipe *g, int32_t rank, int64_t n, int32_t unit)
 {
-    if (ht_pipe_drops(g, rank, n, unit)) drop(g, g->d.param[unit]);
+    if (ht_pipe_offloads(g) && is_last_read(g, rank, n, unit)) drop(g, g->d.param[unit]);
 }
 
 static void drop_head(struct ht_pipe *g, int32_t rank, int64_t n)
@@ -108,7 +65,7 @@ void ht_pipe_forward_pass(struct ht_pipe *g, int32_t rank, int64_t n)
 {
     const struct ht_pipe_pass *x = &g->passes[rank * g->n_passes + n];
     int32_t j = x->micro_batch, d = g->shape.d, head = ht_pipe_head(g);
-    bool has_head = forward_has_head(g, x->stage);
+    bool has_head = ht_pipe_forward_has_head(g, x->stage);
     for (int32_t u = g->first[x->stage * d]; u < g->first[(x->stage + 1) * d] && u < head; u++) {
         ht_draft_forward(&g->d, u, j, g->style->recompute ? 0 : HT_ALL_SUB_OPS);
         in_pass(g, rank, x);
@@ -172,16 +129,4 @@ void ht_pipe_backward_pass(struct ht_pipe *g, int32_t rank, int64_t n)
     if (q > 0) return;
     backward(g, rank, x, 0);
     accumulate(g, rank, x, 0);
-}
-
-void ht_pipe_step(struct ht_pipe *g, int32_t q)
-{
-    bool offloads = ht_pipe_offloads(g);
-    int32_t rank = ht_pipe_backward_rank(&g->shape, q), begin = g->first[q];
-    ht_pipe_turn(g, rank);
-    ht_draft_step(&g->d, offloads ? g->stage_lane[q] : g->d.lanes->compute, begin, g->first[q + 1] - begin, !offloads);
-    ht_op_name(g->d.schedule, "%c%d", offloads ? 'O' : 'U', q);
-    if (!g->d.table || !ht_pipe_has_head(g, q)) return;
-    ht_draft_step(&g->d, g->d.lanes->compute, g->d.table, 1, true);
-    ht_op_name(g->d.schedule, "U%d.wte", q);
 }

@@ -93,6 +93,47 @@ int32_t ht_pipe_holder(const struct ht_pipe *g, int32_t k, int32_t unit)
     return ht_layout_rank(g->d.layout, k, ht_pipe_backward_rank(&shape, q), g->d.part);
 }
 
+/* ---- parameters that a pass reads ------------------------------------------------------------------------------ */
+
+int32_t ht_pipe_first_block(const struct ht_pipe *g, int32_t q)
+{
+    return g->first[q] > 0 ? g->first[q] : 1;
+}
+
+bool ht_pipe_has_head(const struct ht_pipe *g, int32_t q)
+{
+    return q == g->n_backward - 1;
+}
+
+int32_t ht_pipe_end_block(const struct ht_pipe *g, int32_t q)
+{
+    return ht_pipe_has_head(g, q) ? ht_pipe_head(g) : g->first[q + 1];
+}
+
+bool ht_pipe_forward_has_head(const struct ht_pipe *g, int32_t i)
+{
+    return g->style->forward_head && i == g->n_forward - 1;
+}
+
+bool ht_pipe_forward_reads(const struct ht_pipe *g, int32_t i, int32_t unit)
+{
+    bool for_head = unit == ht_pipe_head(g) || (unit == 0 && g->d.scenario->model.tied);
+    if (for_head && ht_pipe_forward_has_head(g, i)) return true;
+    return unit < ht_pipe_head(g) && unit >= g->first[i * g->shape.d] && unit < g->first[(i + 1) * g->shape.d];
+}
+
+bool ht_pipe_backward_reads(const struct ht_pipe *g, int32_t q, int32_t unit)
+{
+    if (ht_pipe_has_head(g, q) && (unit == ht_pipe_head(g) || (unit == 0 && g->d.scenario->model.tied))) return true;
+    return unit >= ht_pipe_first_block(g, q) && unit < ht_pipe_end_block(g, q);
+}
+
+bool ht_pipe_visit_reads(const struct ht_pipe *g, const struct ht_pipe_visit *v, int32_t unit)
+{
+    return (v->forward >= 0 && ht_pipe_forward_reads(g, v->forward, unit)) ||
+           (v->backward >= 0 && ht_pipe_backward_reads(g, v->backward, unit));
+}
+
 struct ht_control ht_pipe_control(const struct ht_scenario *scenario, const struct ht_pipe_style *style,
                                   enum ht_undo_kind *undo)
 {

@@ -33,9 +33,9 @@ static int32_t get_lanes(struct ht_pipe *g, int32_t rank, int32_t owner)
 }
 
 /* Returns true if this member of a message is the receive. Members of a group are in ascending order of ranks. */
-static bool receives_at(int member, int32_t from, int32_t to)
+static bool receives_at(const struct ht_pipe *g, int member, int32_t from, int32_t to)
 {
-    return (member == 1) == (to > from);
+    return (member == 1) == (ht_pipe_rank(g, to) > ht_pipe_rank(g, from));
 }
 
 /* Fetches units [begin, end), which one owner on another node holds. */
@@ -46,7 +46,7 @@ static void get(struct ht_pipe *g, int32_t rank, int32_t begin, int32_t end, int
     for (int32_t u = begin; u < end; u++) bytes += g->d.schedule->tensors[g->d.param[u]].bytes;
     struct ht_label about = {begin, end - begin, HT_ALL_SUB_OPS, -1};
     for (int member = 0; member < 2; member++) {
-        bool receives = receives_at(member, owner, rank);
+        bool receives = receives_at(g, member, owner, rank);
         enum ht_op_kind kind = receives ? HT_OP_RECEIVE : HT_OP_SEND;
         struct ht_work w = {.kind = kind, .where = HT_LANE_P2P, .tp = 1, .ranks = 2, .bytes = bytes};
         ht_add_op(g->d.schedule, kind, receives ? g->lanes[rank].get : serve, about, ht_add_work(g->d.schedule, &w));
@@ -95,38 +95,6 @@ void ht_pipe_offload(struct ht_pipe *g, int32_t q)
     ht_op_name(g->d.schedule, "G%d", q);
 }
 
-/* ---- gradients of several ranks -------------------------------------------------------------------------------- */
-
-/* Lists the graph's ranks that have a gradient of a unit, ascending, and returns how many: one of each pipeline, and
-   for a tied table the head's rank, too. */
-static int32_t find_holders(const struct ht_pipe *g, int32_t unit, int32_t *ranks)
-{
-    int32_t n = 0;
-    for (int32_t k = 0; k < g->d.layout->n_replicas; k++) {
-        int32_t head = ht_pipe_holder(g, k, ht_pipe_head(g));
-        ranks[n++] = ht_pipe_holder(g, k, unit);
-        if (unit == 0 && g->d.scenario->model.tied && head != ranks[n - 1]) ranks[n++] = head;
-    }
-    return n;
-}
-
-void ht_pipe_all_reduce(struct ht_pipe *g, int32_t unit)
-{
-    const struct ht_replica *own = ht_pipe_replica(g);
-    const struct ht_schedule *s = g->d.schedule;
-    int32_t *ranks = HT_NEW_ARRAY(int32_t, 2 * g->d.layout->n_replicas), n = find_holders(g, unit, ranks);
-    for (int32_t i = 0, index = unit; i < n && n > 1; i++) {
-        int32_t rank = ranks[i] - own->first_rank;
-        if (rank < 0 || rank >= own->n_ranks) continue;
-        ht_pipe_turn(g, rank / g->d.layout->tp);
-        ht_zero_all_reduce(&g->d, index, n, ht_links_cross(s, g->d.links, ranks[i], ranks, n));
-        ht_op_match(g->d.schedule, g->match);
-        index = g->d.table;
-    }
-    g->match++;
-    free(ranks);
-}
-
 /* ---- messages -------------------------------------------------------------------------------------------------- */
 
 struct ht_pipe_message ht_pipe_message(struct ht_pipe *g, int32_t from, int32_t to, int32_t out, int32_t in,
@@ -140,7 +108,7 @@ struct ht_pipe_message ht_pipe_message(struct ht_pipe *g, int32_t from, int32_t 
     bool meets = g->style->blocking_sends && g->d.links[ht_pipe_rank(g, to)].staged_in >= 0;
     int32_t ids[2]; /* send, receive */
     for (int member = 0; member < 2; member++) {
-        bool receives = receives_at(member, from, to);
+        bool receives = receives_at(g, member, from, to);
         enum ht_op_kind kind = receives ? HT_OP_RECEIVE : HT_OP_SEND;
         struct ht_work w = {.kind = kind, .where = HT_LANE_P2P, .tp = 1, .ranks = 2, .bytes = bytes, .free = free};
         ids[receives] = ht_add_op(g->d.schedule, kind, receives ? in : out, about, ht_add_work(g->d.schedule, &w));

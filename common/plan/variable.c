@@ -7,14 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const ht_variable_kind_names[] = {"number", "by rank", "list", "blocks"};
+const char *const ht_variable_kind_names[] = {"number", "by rank", "list", "blocks", "ranks"};
 _Static_assert(HT_COUNT(ht_variable_kind_names) == HT_N_VARIABLE_KINDS, "a name for each kind");
 
 /* ---- numbers --------------------------------------------------------------------------------------------------- */
 
 enum { DECIMALS = 9 }; /* digits after the point in parts per billion */
 /* Part of the text that is parsed. */
-/* Characters of the text that is read. */
 struct span {
     const char *at;
     size_t n;
@@ -166,27 +165,34 @@ static enum ht_status spread_over_ranks(const struct reader *r, int64_t ranks, s
     return HT_OK;
 }
 
-/* Parses "5" or "1-5" and marks these blocks in has[1 .. r->max]. */
-static enum ht_status read_range(const struct reader *r, int element, struct span s, bool *has)
+/* Parses "5" or "1-5". */
+static enum ht_status read_range(const struct reader *r, int element, struct span s, int64_t *from, int64_t *to)
 {
+    const char *of = r->knob->kind == HT_VARIABLE_BLOCKS ? "block" : "device";
     const char *dash = s.n ? memchr(s.at + 1, '-', s.n - 1) : NULL;
     struct span first = {s.at, dash ? (size_t)(dash - s.at) : s.n}, last = first;
-    int64_t from = 0, to = 0;
     if (dash) last = (struct span){dash + 1, s.n - first.n - 1};
     if ((dash && last.n == 0) || (s.n && *s.at == '-'))
-        return refuse(r, "element %d '%.*s' is not a block or a range such as 1-5", element, s.n < 40 ? (int)s.n : 40,
-                      s.at);
-    enum ht_status status = read_value(r, element, first, &from);
-    if (status == HT_OK) status = read_value(r, element, last, &to);
-    if (status != HT_OK) return status;
-    if (from > to)
-        return refuse(r, "element %d '%.*s' runs backwards; expected %" PRId64 "-%" PRId64, element, (int)s.n, s.at, to,
-                      from);
-    for (int64_t block = from; block <= to; block++) {
+        return refuse(r, "element %d '%.*s' is not a %s or a range such as 1-5", element, s.n < 40 ? (int)s.n : 40,
+                      s.at, of);
+    enum ht_status status = read_value(r, element, first, from);
+    if (status == HT_OK) status = read_value(r, element, last, to);
+    if (status == HT_OK && *from > *to)
+        return refuse(r, "element %d '%.*s' runs backwards; expected %" PRId64 "-%" PRId64, element, (int)s.n, s.at,
+                      *to, *from);
+    return status;
+}
+
+/* Marks the blocks of an element in has[1 .. r->max]. */
+static enum ht_status mark_blocks(const struct reader *r, int element, struct span s, bool *has)
+{
+    int64_t from = 0, to = 0;
+    enum ht_status status = read_range(r, element, s, &from, &to);
+    for (int64_t block = from; block <= to && status == HT_OK; block++) {
         if (has[block]) return refuse(r, "block %" PRId64 " is named twice", block);
         has[block] = true;
     }
-    return HT_OK;
+    return status;
 }
 
 static enum ht_status read_blocks(const struct reader *r, struct ht_variable *v)
@@ -197,27 +203,46 @@ static enum ht_status read_blocks(const struct reader *r, struct ht_variable *v)
     size_t cap = 0;
     enum ht_status status = HT_OK;
     for (int element = 1; status == HT_OK && next_element(&rest, &s); element++)
-        status = read_range(r, element, s, has);
+        status = mark_blocks(r, element, s, has);
     for (int64_t block = 1; status == HT_OK && block <= r->max; block++)
         if (has[block]) HT_PUSH(v->values, v->n, cap, block);
     free(has);
     return status;
 }
 
+static enum ht_status read_ranks(const struct reader *r, struct ht_variable *v)
+{
+    const char *rest = r->text;
+    struct span s;
+    size_t cap = 0;
+    enum ht_status status = HT_OK;
+    for (int element = 1; status == HT_OK && next_element(&rest, &s); element++) {
+        int64_t from = 0, to = -1;
+        status = read_range(r, element, s, &from, &to);
+        for (; from <= to && status == HT_OK; from++) {
+            if (v->n == HT_MAX_ELEMENTS)
+                return refuse(r, "%s has more than %d elements", r->knob->name, HT_MAX_ELEMENTS);
+            HT_PUSH(v->values, v->n, cap, from);
+        }
+    }
+    return status;
+}
+
 enum ht_status ht_variable_parse(const struct ht_knob *knob, struct ht_knob_range range, const char *text,
                                  struct ht_error *err, struct ht_variable *out)
 {
-    bool blocks = knob->kind == HT_VARIABLE_BLOCKS;
+    bool blocks = knob->kind == HT_VARIABLE_BLOCKS, ranks = knob->kind == HT_VARIABLE_RANKS;
     int64_t one = knob->decimal ? HT_PPB : 1, max = blocks || knob->max < 0 ? range.blocks : knob->max;
+    if (ranks) max = range.ranks - 1;
     struct reader r = {.knob = knob, .text = text, .min = blocks ? 1 : knob->min * one, .max = max * one, .err = err};
     struct ht_variable v = {.kind = knob->kind, .decimal = knob->decimal};
     enum ht_status status;
-    assert(max <= INT64_MAX / one && !(blocks && knob->decimal) && strlen(knob->name) < sizeof(v.name));
+    assert(max <= INT64_MAX / one && !((blocks || ranks) && knob->decimal) && strlen(knob->name) < sizeof(v.name));
     snprintf(v.name, sizeof(v.name), "%s", knob->name);
     if (knob->kind == HT_VARIABLE_NUMBER)
         status = read_value(&r, 0, (struct span){text, strlen(text)}, &v.value);
     else
-        status = blocks ? read_blocks(&r, &v) : read_list(&r, &v);
+        status = blocks ? read_blocks(&r, &v) : ranks ? read_ranks(&r, &v) : read_list(&r, &v);
     if (status == HT_OK && knob->kind == HT_VARIABLE_BY_RANK) status = spread_over_ranks(&r, range.ranks, &v);
     if (status == HT_OK)
         *out = v;
@@ -228,10 +253,16 @@ enum ht_status ht_variable_parse(const struct ht_knob *knob, struct ht_knob_rang
 
 /* ---- writing --------------------------------------------------------------------------------------------------- */
 
-/* Returns how many elements from i on are equal, or consecutive in a set of blocks. */
+/* Returns true if consecutive elements are written as a range. */
+static bool has_ranges(const struct ht_variable *v)
+{
+    return v->kind == HT_VARIABLE_BLOCKS || v->kind == HT_VARIABLE_RANKS;
+}
+
+/* Returns how many elements from i on are equal, or consecutive where ranges are written. */
 static int32_t run_at(const struct ht_variable *v, int32_t i)
 {
-    int64_t step = v->kind == HT_VARIABLE_BLOCKS;
+    int64_t step = has_ranges(v);
     int32_t n = 1;
     while (i + n < v->n && v->values[i + n] == v->values[i] + n * step) n++;
     return n;
@@ -239,14 +270,14 @@ static int32_t run_at(const struct ht_variable *v, int32_t i)
 
 void ht_variable_print(const struct ht_variable *v, FILE *out)
 {
-    bool blocks = v->kind == HT_VARIABLE_BLOCKS, runs = !blocks && v->n > HT_SHORT_VECTOR;
+    bool ranges = has_ranges(v), runs = !ranges && v->n > HT_SHORT_VECTOR;
     if (v->kind == HT_VARIABLE_NUMBER) print_number(v->value, v->decimal, out);
-    if (blocks && v->n == 0) fputs("none", out);
+    if (v->kind == HT_VARIABLE_BLOCKS && v->n == 0) fputs("none", out);
     for (int32_t i = 0, n; i < v->n; i += n) {
-        n = blocks || runs ? run_at(v, i) : 1;
+        n = ranges || runs ? run_at(v, i) : 1;
         if (i) fputs(runs ? ", " : ",", out);
         print_number(v->values[i], v->decimal, out);
-        if (n > 1 && blocks) fprintf(out, "-%" PRId64, v->values[i + n - 1]);
+        if (n > 1 && ranges) fprintf(out, "-%" PRId64, v->values[i + n - 1]);
         if (n > 1 && runs) fprintf(out, " x %d", n);
     }
 }

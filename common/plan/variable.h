@@ -6,6 +6,7 @@
  *     by rank    m=4,2,1,1   m=4         one element per rank; a single element stands for every rank
  *     list       a=3,1,4                 any number of elements
  *     blocks     C=1-5,9     C=none      a set of transformer blocks, counted from 1
+ *     ranks      place=4-7,0-3           any number of ranks, counted from 0, in any order
  *
  * "4 x 16" stands for sixteen elements 4. A decimal has at most nine digits after the point. It is kept as an integer,
  * in parts per billion, so that sums of shares are exact.
@@ -26,9 +27,10 @@ enum ht_variable_kind {
     HT_VARIABLE_BY_RANK,
     HT_VARIABLE_LIST,
     HT_VARIABLE_BLOCKS,
+    HT_VARIABLE_RANKS,
     HT_N_VARIABLE_KINDS
 };
-extern const char *const ht_variable_kind_names[HT_N_VARIABLE_KINDS]; /* "number", "by rank", "list", "blocks" */
+extern const char *const ht_variable_kind_names[HT_N_VARIABLE_KINDS]; /* "number", "by rank", "list", .. */
 
 enum { HT_VARIABLE_NAME = 24, HT_MAX_ELEMENTS = 1 << 16 };
 
@@ -45,7 +47,7 @@ struct ht_variable {
 struct ht_knob {
     const char *name, *meaning;
     int64_t min, max; /* of the number or of each element, in whole numbers; max -1: the number of transformer blocks.
-                         Unused for a set of blocks: its elements are 1 .. that number */
+                         Unused for a set of blocks, whose elements are 1 .. that number, and for ranks */
     enum ht_variable_kind kind;
     bool decimal;
 };

@@ -105,13 +105,14 @@ static int by_rank(const void *x, const void *y, void *arg)
     return (i > k) - (i < k);
 }
 
-/* Takes the shared ops that all drafts of a team have reached; members in the order of their ranks. */
+/* Takes the shared ops that all drafts of a team have reached; members in the order that merge.h says. */
 static enum ht_status take_joint(struct merge *m, int32_t *next, bool *waits, int32_t round, struct ht_error *err)
 {
     for (int32_t k = 0; k < m->n; k++) {
         if (!waits[k]) continue;
         struct team t = team_of(m, k, next[k]);
         int32_t begin = m->n_ops, group = m->parts == 1 ? round : m->n_groups, odd;
+        bool about_unit = m->drafts[k]->ops[next[k]].label.unit >= 0;
         if (t.first != k || !all_wait(m, t, next, waits, &odd)) continue;
         enum ht_status status = check_joint(m, t, next, err);
         if (status) return status;
@@ -119,7 +120,7 @@ static enum ht_status take_joint(struct merge *m, int32_t *next, bool *waits, in
             next[d] = take(m, d, next[d], group);
             waits[d] = false;
         }
-        qsort_r(m->order + begin, (size_t)(m->n_ops - begin), sizeof *m->order, by_rank, m);
+        if (!about_unit) qsort_r(m->order + begin, (size_t)(m->n_ops - begin), sizeof *m->order, by_rank, m);
         m->n_groups = group + 1;
     }
     return HT_OK;

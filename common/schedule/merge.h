@@ -10,7 +10,9 @@
  *
  * Drafts of tensor-parallel parts are equal drafts, each with one part of all stages. `parts` consecutive drafts are
  * the parts of one replica. Their k-th passes over a part (works of several parts) are a group, with members in the
- * order of the parts. A collective about a unit joins the drafts of one part, any other collective all drafts.
+ * order of the parts. A collective about a unit joins the drafts of one part, any other collective all drafts. Members
+ * of the former are in the order of the drafts, wherever their ranks are, so that sums do not depend on it; those of the
+ * latter are in the order of their ranks.
  *
  *     replica 0   part 0   F0 F1 B1 AR1        (F0 f0) (F1 f1) (B1 b1) AR1 of part 0 .. AR1 of part 1
  *                 part 1   f0 f1 b1 ar1

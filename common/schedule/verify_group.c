@@ -2,8 +2,9 @@
  * Groups: proves that the members of a group can start and end together.
  *
  * Members have consecutive ids, FIFO lanes of their own and no edges among each other, so no deadlock can be written.
- * They agree in kind, `when` and label. The members of a collective are in ascending rank, and its communicator has as
- * many ranks as it has members. A message is a group of one send and its receive, on two ranks, with equal bytes and a
+ * They agree in kind, `when` and label. The members of a collective are on ranks of their own, and its communicator has
+ * as many ranks as it has members. Their order is that in which a collective about a unit adds up; other groups are in
+ * ascending rank. A message is a group of one send and its receive, on two ranks, with equal bytes and a
  * common tensor.
  */
 #include "common/schedule/rules.h"
@@ -30,9 +31,26 @@ static bool same_label(const struct ht_label *a, const struct ht_label *b)
            a->micro_batch == b->micro_batch;
 }
 
+/* Checks that a member of a collective or of a pass over parts comes on a rank of its own, in its order. rank_seen[rank]
+   is the first op + 1 of the last group on the rank. */
+static enum ht_status check_order(const struct ht_schedule *s, int32_t first, int32_t i, int32_t *rank_seen,
+                                  struct ht_error *err)
+{
+    const struct ht_op *op = &s->ops[i];
+    int32_t rank = ht_op_rank(s, i);
+    bool any_order = is_collective(op->kind) && op->label.unit >= 0;
+    if (!any_order && i > first && rank <= ht_op_rank(s, i - 1))
+        return ht_broken_op(s, i, err, "is on rank %d after rank %d; expected the members of a group in ascending rank",
+                            rank, ht_op_rank(s, i - 1));
+    if (rank_seen[rank] == first + 1)
+        return ht_broken_op(s, i, err, "shares rank %d with another member of its group (match %d)", rank, op->match);
+    rank_seen[rank] = first + 1;
+    return HT_OK;
+}
+
 /* Checks a member against the first of its group. lane_seen[lane] is the first op + 1 of the last group on the lane. */
 static enum ht_status check_member(const struct ht_schedule *s, int32_t first, int32_t i, int32_t *lane_seen,
-                                   struct ht_error *err)
+                                   int32_t *rank_seen, struct ht_error *err)
 {
     const struct ht_op *a = &s->ops[first], *op = &s->ops[i];
     if (s->lanes[op->lane].order != HT_FIFO)
@@ -52,9 +70,10 @@ static enum ht_status check_member(const struct ht_schedule *s, int32_t first, i
     for (int64_t k = s->deps_begin[i]; k < s->deps_begin[i + 1]; k++)
         if (s->deps[k] >= first)
             return ht_broken_op(s, i, err, "depends on op %d of its own group (match %d)", s->deps[k], op->match);
-    if (!is_p2p(op->kind) && i > first && ht_op_rank(s, i) <= ht_op_rank(s, i - 1))
-        return ht_broken_op(s, i, err, "is on rank %d after rank %d; expected the members of a group in ascending rank",
-                            ht_op_rank(s, i), ht_op_rank(s, i - 1));
+    if (!is_p2p(op->kind)) {
+        enum ht_status status = check_order(s, first, i, rank_seen, err);
+        if (status) return status;
+    }
     const struct ht_work *w = &s->works[op->work];
     if (is_collective(op->kind) && !w->custom[0]) {
         int32_t n = ht_group_end(s, first) - first;
@@ -112,7 +131,8 @@ static int by_value(const void *a, const void *b)
 enum ht_status ht_rule_groups(const struct ht_schedule *s, struct ht_error *err)
 {
     enum ht_status status = HT_OK;
-    int32_t *lane_seen = HT_NEW_ARRAY(int32_t, s->n_lanes), *matches = NULL;
+    int32_t *lane_seen = HT_NEW_ARRAY(int32_t, s->n_lanes), *rank_seen = HT_NEW_ARRAY(int32_t, s->n_ranks);
+    int32_t *matches = NULL;
     int64_t n_matches = 0;
     size_t cap = 0;
     for (int32_t first = 0, end; first < s->n_ops && !status; first = end) {
@@ -124,7 +144,7 @@ enum ht_status ht_rule_groups(const struct ht_schedule *s, struct ht_error *err)
             continue;
         }
         HT_PUSH(matches, n_matches, cap, op->match);
-        for (int32_t i = first; i < end && !status; i++) status = check_member(s, first, i, lane_seen, err);
+        for (int32_t i = first; i < end && !status; i++) status = check_member(s, first, i, lane_seen, rank_seen, err);
         if (!status && is_p2p(op->kind)) status = check_pair(s, first, end, err);
     }
     if (!status && n_matches > 0) {
@@ -134,6 +154,7 @@ enum ht_status ht_rule_groups(const struct ht_schedule *s, struct ht_error *err)
                 status = ht_broken(s, err, "the ops with match %d do not have consecutive ids", matches[i]);
     }
     free(lane_seen);
+    free(rank_seen);
     free(matches);
     return status;
 }

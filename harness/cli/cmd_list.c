@@ -32,15 +32,21 @@ static void print_sources(const json_t *list)
 /* Returns the shape of a vector behind its knob's name, "" for a number. */
 static const char *how_given(const struct ht_knob *k)
 {
-    static const char *const integers[] = {"", "=4,2,.. by rank", "=4,2,..", "=1-5,9"};
+    static const char *const integers[] = {"", "=4,2,.. by rank", "=4,2,..", "=1-5,9", "=4-7,0-3"};
     if (k->kind == HT_VARIABLE_LIST && !k->decimal && k->max >= 0 && k->max < 4) return "=1,2,..";
     static const char *const decimals[] = {"", "=0.3,0.7,.. by rank", "=0.3,0.7,.."};
     return k->decimal ? decimals[k->kind] : integers[k->kind];
 }
 
+/* Returns true if the knob itself has the most that an element can be, and not the scenario. */
+static bool is_bounded(const struct ht_knob *k)
+{
+    return k->max >= 0 && k->kind != HT_VARIABLE_BLOCKS && k->kind != HT_VARIABLE_RANKS;
+}
+
 static json_t *knob_json(const struct ht_knob *k)
 {
-    json_t *max = k->max < 0 || k->kind == HT_VARIABLE_BLOCKS ? json_null() : json_integer(k->max);
+    json_t *max = is_bounded(k) ? json_integer(k->max) : json_null();
     return json_pack("{s:s,s:s,s:s,s:b,s:I,s:o}", "name", k->name, "meaning", k->meaning, "kind",
                      ht_variable_kind_names[k->kind], "decimal", k->decimal, "min",
                      (json_int_t)(k->kind == HT_VARIABLE_BLOCKS ? 1 : k->min), "max", max);
@@ -99,7 +105,7 @@ static enum ht_status list_variables(const char *name, bool json, struct ht_erro
         bool blocks = k->kind == HT_VARIABLE_BLOCKS;
         ht_table_cell(t, "%s%s", k->name, how_given(k));
         ht_table_cell(t, "%lld", (long long)(blocks ? 1 : k->min));
-        if (blocks || k->max < 0)
+        if (!is_bounded(k))
             ht_table_cell(t, "-");
         else
             ht_table_cell(t, k->max < 10000000 ? "%.0f" : "%.3g", (double)k->max);

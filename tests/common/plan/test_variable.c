@@ -18,6 +18,7 @@ static const struct ht_knob knobs[] = {
     {"a", "a list", .min = -1000, .max = INT64_MAX, .kind = HT_VARIABLE_LIST},
     {"w", "a list of decimals", .min = -9, .max = 1000000, .kind = HT_VARIABLE_LIST, .decimal = true},
     {"C", "a set of blocks", .kind = HT_VARIABLE_BLOCKS},
+    {"place", "ranks", .kind = HT_VARIABLE_RANKS},
     {0},
 };
 static const struct ht_system all_kinds = {.name = "all_kinds", .knobs = knobs};
@@ -107,6 +108,9 @@ START_TEST(vectors)
     GIVES("C=12", "12", 12);
     GIVES("C=3,4", "3-4", 3, 4);
     gives(&sc, "C=none", "none", 0, NULL);
+    GIVES("place=2-3,0-1", "2-3,0-1", 2, 3, 0, 1);
+    GIVES("place=3,2,1", "3,2,1", 3, 2, 1);
+    GIVES("place=0,1,2", "0-2", 0, 1, 2);
     ht_scenario_free(&sc);
     sc = scenario_of(64);
     struct ht_variable v = set(&sc, "m=4 x 16, 2 x 48");
@@ -171,9 +175,12 @@ START_TEST(errors_name_the_element)
         {"C=1-2-3", "--set 'C=1-2-3': element 1 '2-3' is not an integer"},
         {"C=none,1", "--set 'C=none,1': element 1 'none' is not an integer"},
         {"C=1,", "--set 'C=1,': element 2 is empty"},
+        {"place=0-4", "--set 'place=0-4': element 1 of place is out of range; expected 0 to 3"},
+        {"place=3-2", "--set 'place=3-2': element 1 '3-2' runs backwards; expected 2-3"},
+        {"place=0,2-", "--set 'place=0,2-': element 2 '2-' is not a device or a range such as 1-5"},
         {"m", "--set 'm' is not NAME=VALUE"},
         {"m=", "--set 'm=' is not NAME=VALUE"},
-        {"sh=1", "--set 'sh=1': all_kinds has no variable 'sh'; it has: c, s, r, m, share, a, w, C"},
+        {"sh=1", "--set 'sh=1': all_kinds has no variable 'sh'; it has: c, s, r, m, share, a, w, C, place"},
         {"shares=1", "has no variable 'shares'"},
     };
     struct ht_scenario sc = scenario_of(4);
@@ -233,13 +240,14 @@ static struct ht_variable random_variable(struct draw *d, const struct ht_knob *
     snprintf(v.name, sizeof(v.name), "%s", k->name);
     if (k->kind == HT_VARIABLE_NUMBER) v.value = random_number(d, k);
     if (k->kind == HT_VARIABLE_NUMBER) return v;
-    int64_t n = k->kind == HT_VARIABLE_BY_RANK ? ranks : k->kind == HT_VARIABLE_LIST ? 1 + below(d, 40) : 12;
+    int64_t n = k->kind == HT_VARIABLE_BY_RANK ? ranks : k->kind == HT_VARIABLE_BLOCKS ? 12 : 1 + below(d, 40);
     v.values = HT_NEW_ARRAY(int64_t, n);
     for (int64_t i = 0; i < n; i++) {
         if (k->kind == HT_VARIABLE_BLOCKS && below(d, 2)) continue;
-        v.values[v.n] = k->kind == HT_VARIABLE_BLOCKS ? i + 1
-                        : i && below(d, 3)            ? v.values[i - 1]
-                                                      : random_number(d, k);
+        v.values[v.n] = k->kind == HT_VARIABLE_BLOCKS  ? i + 1
+                        : k->kind == HT_VARIABLE_RANKS ? below(d, ranks)
+                        : i && below(d, 3)             ? v.values[i - 1]
+                                                       : random_number(d, k);
         v.n++;
     }
     return v;

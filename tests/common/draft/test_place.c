@@ -1,0 +1,197 @@
+/* Stages of pipelines on any ranks: drawn layouts, proved and simulated in the proved memory; traffic by hand.
+ *
+ *     test_common_draft_place [N]     60 layouts
+ */
+#include "common/schedule/sum_order.h"
+#include "tests/support/draw.h"
+#include "tests/support/pipes.h"
+#include "tests/support/proved.h"
+
+enum { MOST_RANKS = 48 };
+
+static int samples = 60;
+
+/* ---- drawn layouts ---------------------------------------------------------------------------------------------- */
+
+/* A job: pipelines of any depth, all of one tensor-parallel degree, and where their ranks are. */
+struct drawn {
+    int32_t n, tp;
+    int64_t ranks[3], l[3], place[MOST_RANKS], all_ranks;
+    struct ht_scenario sc;
+    struct ht_pipe_style style;
+};
+
+/* Puts all ranks in any order, ascending within a stage. */
+static void draw_place(struct draw *d, struct drawn *x)
+{
+    for (int64_t i = 0; i < x->all_ranks; i++) {
+        int64_t k = pick(d, 0, i);
+        x->place[i] = x->place[k];
+        x->place[k] = i;
+    }
+    for (int64_t i = 1; i < x->all_ranks; i++) /* sorts each stage by insertion */
+        for (int64_t k = i; k % x->tp && x->place[k - 1] > x->place[k]; k--) {
+            int64_t rank = x->place[k];
+            x->place[k] = x->place[k - 1];
+            x->place[k - 1] = rank;
+        }
+}
+
+static struct drawn draw_job(uint64_t seed)
+{
+    static const enum ht_pipe_order orders[] = {HT_PIPE_AFAB, HT_PIPE_1F1B, HT_PIPE_INTERLEAVED};
+    static const enum ht_control_mode controls[] = {HT_CONTROL_NONE, HT_CONTROL_GATE, HT_CONTROL_ROLLBACK};
+    struct draw d = {.seed = seed};
+    struct drawn x = {.n = 1 + below(&d, 3), .tp = 1 << below(&d, 3)};
+    enum ht_pipe_order order = orders[below(&d, 3)];
+    int32_t v = order == HT_PIPE_INTERLEAVED ? 1 + below(&d, 2) : 1;
+    int64_t all = 0;
+    for (int32_t k = 0; k < x.n; k++) {
+        int64_t stages = 1 + below(&d, x.tp == 4 ? 2 : 3);
+        x.all_ranks += x.ranks[k] = stages * x.tp;
+        all += x.l[k] = order == HT_PIPE_INTERLEAVED ? stages * (1 + below(&d, 2)) : 1 + below(&d, 4);
+    }
+    int64_t nodes = x.all_ranks % 2 ? 1 : 1 + below(&d, 2);
+    x.sc = pipe_scenario(x.all_ranks, nodes, 3 * v + below(&d, 3), all);
+    x.sc.control.mode = controls[below(&d, 3)];
+    x.sc.model.tied = below(&d, 2);
+    if (x.tp == 4) x.sc.model.kv_heads = 4;
+    x.style = (struct ht_pipe_style){
+        .order = order, .v = v, .d = 1, .recompute = below(&d, 2), .blocking_sends = order != HT_PIPE_INTERLEAVED};
+    draw_place(&d, &x);
+    return x;
+}
+
+/* Builds the job, placed as drawn or pipeline after pipeline. */
+static struct ht_schedule *build(struct drawn *x, bool placed)
+{
+    struct ht_layout *layout = NULL;
+    struct ht_error err = {0};
+    ck_assert_msg(ht_layout_pipelines(&x->sc, x->n, x->ranks, x->l, x->tp, &err, &layout) == HT_OK, "%s", err.text);
+    if (placed)
+        ck_assert_msg(ht_layout_place(layout, &x->sc, (int32_t)x->all_ranks, x->place, &err) == HT_OK, "%s", err.text);
+    x->style.layout = layout;
+    ck_assert_msg(ht_pipe_check(&x->sc, &x->style, &err) == HT_OK, "%s", err.text);
+    struct ht_schedule *s = pipe_build(&x->sc, &x->style);
+    ht_layout_destroy(layout);
+    return s;
+}
+
+/* The graph is the unplaced one with other ranks: op by op, member by member. */
+static void same_but_for_ranks(const struct drawn *x, const struct ht_schedule *placed, const struct ht_schedule *plain)
+{
+    ck_assert_int_eq(placed->n_ops, plain->n_ops);
+    ck_assert_int_eq(placed->n_tensors, plain->n_tensors);
+    for (int32_t t = 0; t < plain->n_tensors; t++) {
+        const struct ht_tensor *a = &placed->tensors[t], *b = &plain->tensors[t];
+        ck_assert(a->class == b->class && a->bytes == b->bytes && a->part == b->part);
+        ck_assert_int_eq(a->rank, x->place[b->rank]);
+    }
+}
+
+/* Members of groups about units are those of the unplaced graph, in its order; so are the sums. */
+START_TEST(any_place)
+{
+    int64_t moved = 0;
+    for (uint64_t seed = 1; seed <= (uint64_t)samples; seed++) {
+        struct drawn x = draw_job(seed);
+        struct ht_schedule *plain = build(&x, false), *s = build(&x, true);
+        struct ht_profile *costs = ht_profile_modelled(x.sc.cluster);
+        same_but_for_ranks(&x, s, plain);
+        runs_in_proved_memory(s, costs, seed, 1);
+        ck_assert_msg(ht_schedule_sum_order(s, &x.sc.model, &x.sc.numerics, x.sc.batch) ==
+                          ht_schedule_sum_order(plain, &x.sc.model, &x.sc.numerics, x.sc.batch),
+                      "seed %d", (int)seed);
+        for (int64_t i = 0; i < x.all_ranks; i++) moved += x.place[i] != i;
+        ht_profile_destroy(costs);
+        ht_schedule_destroy(plain);
+        ht_schedule_destroy(s);
+        ht_scenario_free(&x.sc);
+    }
+    ck_assert_int_gt(moved, 2 * samples);
+}
+END_TEST
+
+/* ---- traffic by hand -------------------------------------------------------------------------------------------- */
+
+/* Returns the bytes that events of the trace moved through a resource. */
+static int64_t through(const struct ht_trace *t, const char *resource)
+{
+    const struct ht_schedule *s = t->schedule;
+    int64_t bytes = 0;
+    for (int64_t i = 0; i < t->n_events; i++)
+        for (int64_t u = s->uses_begin[t->events[i].op]; u < s->uses_begin[t->events[i].op + 1]; u++)
+            if (!strcmp(s->resources[s->uses[u].resource].name, resource)) bytes += s->uses[u].amount;
+    return bytes;
+}
+
+/* Proves and simulates an iteration, in which every op takes as long as any other. */
+static struct pipe_run run_once(struct ht_schedule *s)
+{
+    struct pipe_run r = {.s = s, .cost_ns = HT_NEW_ARRAY(int64_t, s->n_ops)};
+    struct ht_sim_options options = {.iterations = 1};
+    struct ht_error err = {0};
+    for (int32_t op = 0; op < s->n_ops; op++) r.cost_ns[op] = 1000;
+    ck_assert_msg(ht_schedule_verify(s, &err, NULL) == HT_OK, "%s", err.text);
+    ck_assert_msg(ht_sim_run(s, r.cost_ns, &options, &err, &r.trace) == HT_OK, "%s", err.text);
+    return r;
+}
+
+/* Counts the events of a kind on a rank. */
+static int count(const struct ht_trace *t, enum ht_op_kind kind, int32_t rank)
+{
+    int n = 0;
+    for (int64_t i = 0; i < t->n_events; i++)
+        n += t->schedule->ops[t->events[i].op].kind == kind && ht_op_rank(t->schedule, t->events[i].op) == rank;
+    return n;
+}
+
+/*
+ * Two nodes of four devices, two pipelines of two stages with a block each, tp 2, two micro-batches each: B = 1, T = 16,
+ * C = 128 in 16 bits, so X is x = 4096 bytes. A sum over two parts passes 2 (2 - 1) / 2 x = x out of a rank and into it.
+ *
+ *     part q of stage 0   per micro-batch: the embedding's sum, two of the block forward, two backward      5 x
+ *                         the boundary: X out, dX in                                                        1 x each
+ *                         per iteration: the sums of two pipelines' gradients, FP32                         4 (p0 + p1)
+ *
+ * with p0 and p1 elements of its part of the embedding and the block, one all-reduce each. In Megatron-LM's order stage
+ * 0 of both pipelines is on node 0, so that only boundaries leave a node: 2 pipelines, 2 micro-batches, 2 parts, x each.
+ * Pipeline after pipeline, only gradients do. Their rings enter and leave node 0 once for each part of each unit.
+ */
+START_TEST(traffic)
+{
+    enum { X = 16 * 128 * 2 };
+    struct drawn x = {.n = 2, .tp = 2, .ranks = {4, 4}, .l = {2, 2}, .all_ranks = 8};
+    const int64_t place[] = {0, 1, 4, 5, 2, 3, 6, 7};
+    memcpy(x.place, place, sizeof place);
+    x.sc = pipe_scenario(8, 2, 2, 4);
+    x.style = (struct ht_pipe_style){.order = HT_PIPE_1F1B, .v = 1, .d = 1};
+    ck_assert(x.sc.model.width == 128 && x.sc.seq == 16 && ht_dtype_bytes(x.sc.numerics.param) == 2);
+    struct ht_model part = ht_model_part(&x.sc.model, 0, 2);
+    int64_t summed = 4 * (ht_unit_params(&part, 0) + ht_unit_params(&part, 1)), all_summed = 0;
+    for (int32_t q = 0; q < 2; q++) { /* the ring's member on a node that leads for its part; all have the same */
+        struct ht_model of = ht_model_part(&x.sc.model, q, 2);
+        all_summed += 4 * ht_model_params(&of);
+    }
+    for (int placed = 0; placed < 2; placed++) {
+        struct pipe_run r = run_once(build(&x, placed));
+        ck_assert_int_eq(count(r.trace, HT_OP_ALL_REDUCE, 0), 2);
+        ck_assert_int_eq(count(r.trace, HT_OP_FORWARD, 0), 2 * 2);
+        ck_assert_int_eq(through(r.trace, "rank 0 pcie d2h"), 2 * 5 * X + 2 * X + summed);
+        ck_assert_int_eq(through(r.trace, "rank 0 pcie h2d"), 2 * 5 * X + 2 * X + summed);
+        ck_assert_int_eq(through(r.trace, "node 0 nic out"), placed ? 2 * 2 * 2 * X : all_summed);
+        ck_assert_int_eq(through(r.trace, "node 0 nic in"), placed ? 2 * 2 * 2 * X : all_summed);
+        pipe_run_free(&r);
+    }
+    ht_scenario_free(&x.sc);
+}
+END_TEST
+
+int main(int argc, char **argv)
+{
+    if (argc > 1) samples = atoi(argv[1]);
+    TCase *tc = tcase_create("place");
+    tcase_add_test(tc, any_place);
+    tcase_add_test(tc, traffic);
+    return pipe_main("place", tc);
+}
