@@ -8,7 +8,7 @@
  *             partition the layers over each group's stages             line 12
  *     take the plan of the least time by eq. (1)                        lines 14 to 16
  *
- * Each D keeps its best grouping, whatever eq. (3a) says of D Z: eq. (1) decides between them. Of equal times fewer
+ * Each D keeps its best grouping, whatever eq. (3a) says of D Z: eq. (1) decides between them. (With `by_power` D Z does.) Of equal times fewer
  * boundaries between stages come first, then more groups, then a smaller tp [ours].
  *
  * K. "Without modifying the batch size" (Sec. III-B): every group has K_tot / D micro-batches, so D divides K_tot. With
@@ -86,7 +86,10 @@ static void map(const struct autohet_problem *p, const struct autohet_grouping *
         for (int32_t node = 0; node < p->n_nodes; node++)
             node_units[node * p->n_kinds + t] = p->node_gpus[node * p->n_kinds + c->degree->kind_of[t]] / c->degree->tp;
     }
-    autohet_map(g, power, p->n_nodes, node_units, c->places);
+    if (p->in_order)
+        autohet_map_in_order(g, p->n_nodes, node_units, c->places);
+    else
+        autohet_map(g, power, p->n_nodes, node_units, c->places);
     free(node_units);
 }
 
@@ -114,7 +117,9 @@ static enum ht_status partition(const struct autohet_problem *p, struct autohet_
                                    .fixed_s = line.fixed_s + autohet_beside_s(p, c->degree, &c->places[at], n, q),
                                    .most = most_layers(c, t, n, q, k)};
     }
-    enum ht_status status = autohet_partition(stages, n, p->n_layers, k, p->objective, NULL, &c->blocks[at]);
+    enum ht_status status = p->equal_layers
+                                ? autohet_equal_layers(stages, n, p->n_layers, NULL, &c->blocks[at])
+                                : autohet_partition(stages, n, p->n_layers, k, p->objective, NULL, &c->blocks[at]);
     free(stages);
     return status;
 }
@@ -140,20 +145,22 @@ static enum ht_status make_plan(const struct autohet_problem *p, const struct au
 }
 
 /* Returns true if a comes before b. */
-static bool better(const struct autohet_candidate *a, const struct autohet_candidate *b)
+static bool better(const struct autohet_problem *p, const struct autohet_candidate *a,
+                   const struct autohet_candidate *b)
 {
     double x = autohet_estimate_s(a), y = autohet_estimate_s(b);
+    if (p->by_power) x = 1 / (a->n_groups * a->z), y = 1 / (b->n_groups * b->z);
     int32_t boundaries = (a->n_stages - a->n_groups) - (b->n_stages - b->n_groups);
     if (fabs(x - y) > 1e-9 * fmax(x, y)) return x < y;
     if (boundaries) return boundaries < 0;
     return a->n_groups != b->n_groups ? a->n_groups > b->n_groups : a->degree->tp < b->degree->tp;
 }
 
-static void insert(struct autohet_candidates *all, const struct autohet_candidate *c)
+static void insert(const struct autohet_problem *p, struct autohet_candidates *all, const struct autohet_candidate *c)
 {
     int32_t i = all->n;
     HT_PUSH(all->list, all->n, all->cap, *c);
-    for (; i > 0 && better(c, &all->list[i - 1]); i--) all->list[i] = all->list[i - 1];
+    for (; i > 0 && better(p, c, &all->list[i - 1]); i--) all->list[i] = all->list[i - 1];
     all->list[i] = *c;
 }
 
@@ -168,7 +175,7 @@ static void plan_groups(const struct autohet_problem *p, const struct autohet_de
     if (make_plan(p, d, &g, &c))
         free_candidate(&c);
     else
-        insert(out, &c);
+        insert(p, out, &c);
     autohet_grouping_free(&g);
 }
 

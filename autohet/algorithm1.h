@@ -41,6 +41,9 @@ struct autohet_problem {
     bool uneven;                          /* D need not divide K_tot [ours] */
     enum autohet_objective objective;     /* of the partition */
     bool fitted;                          /* times of layers by the clean fit; else by eq. (5) */
+    bool in_order;                        /* no mapping: each group's GPUs in the nodes' order */
+    bool equal_layers;                    /* no partition */
+    bool by_power;                        /* ranked by (3a), D Z, instead of eq. (1): a reading of the paper */
     const int32_t *node_gpus;             /* [n_nodes * n_kinds] */
     const struct autohet_path *paths;     /* [n_nodes * n_nodes] between GPUs of two nodes, or of one */
     const struct autohet_degree *degrees; /* [n_degrees] */

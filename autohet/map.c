@@ -94,27 +94,51 @@ static void sort_groups(const struct autohet_grouping *g, const double *power, i
     free(sum);
 }
 
-void autohet_map(const struct autohet_grouping *groups, const double *power, int32_t n_nodes, const int32_t *node_units,
+static void init(struct mapping *m, const struct autohet_grouping *groups, int32_t n_nodes, const int32_t *node_units,
                  struct autohet_place *places)
 {
     int32_t n = groups->n_groups, types = groups->n_types;
-    struct mapping m = {groups, n_nodes, types, node_units, .places = places};
-    m.used = HT_NEW_ARRAY(int32_t, n_nodes * types);
-    m.left = HT_NEW_ARRAY(int32_t, n * types);
-    m.first = HT_NEW_ARRAY(int32_t, n + 1);
-    m.stages = HT_NEW_ARRAY(int32_t, n);
-    int32_t *order = HT_NEW_ARRAY(int32_t, n);
-    memcpy(m.left, groups->counts, (size_t)(n * types) * sizeof(*m.left));
+    *m = (struct mapping){groups, n_nodes, types, node_units, .places = places};
+    m->used = HT_NEW_ARRAY(int32_t, n_nodes * types);
+    m->left = HT_NEW_ARRAY(int32_t, n * types);
+    m->first = HT_NEW_ARRAY(int32_t, n + 1);
+    m->stages = HT_NEW_ARRAY(int32_t, n);
+    memcpy(m->left, groups->counts, (size_t)(n * types) * sizeof(*m->left));
     for (int32_t j = 0; j < n; j++) {
-        m.first[j + 1] = m.first[j];
-        for (int32_t t = 0; t < types; t++) m.first[j + 1] += autohet_count(groups, j, t);
+        m->first[j + 1] = m->first[j];
+        for (int32_t t = 0; t < types; t++) m->first[j + 1] += autohet_count(groups, j, t);
     }
+}
+
+static void end(struct mapping *m)
+{
+    free(m->used);
+    free(m->left);
+    free(m->first);
+    free(m->stages);
+}
+
+void autohet_map(const struct autohet_grouping *groups, const double *power, int32_t n_nodes, const int32_t *node_units,
+                 struct autohet_place *places)
+{
+    struct mapping m;
+    int32_t *order = HT_NEW_ARRAY(int32_t, groups->n_groups);
+    init(&m, groups, n_nodes, node_units, places);
     assign_common_stages(&m);
     sort_groups(groups, power, order);
-    for (int32_t i = 0; i < n; i++) assign_rest(&m, order[i]);
-    free(m.used);
-    free(m.left);
-    free(m.first);
-    free(m.stages);
+    for (int32_t i = 0; i < groups->n_groups; i++) assign_rest(&m, order[i]);
+    end(&m);
     free(order);
+}
+
+void autohet_map_in_order(const struct autohet_grouping *groups, int32_t n_nodes, const int32_t *node_units,
+                          struct autohet_place *places)
+{
+    struct mapping m;
+    init(&m, groups, n_nodes, node_units, places);
+    for (int32_t j = 0; j < groups->n_groups; j++)
+        for (int32_t node = 0; node < n_nodes; node++)
+            for (int32_t type = 0; type < m.n_types; type++)
+                while (m.left[j * m.n_types + type] > 0 && free_units(&m, node, type) > 0) assign(&m, j, type, node);
+    end(&m);
 }

@@ -15,7 +15,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { NO_STAGES = 0 };
 /* Times that differ by rounding alone are equal. */
 #define EQUAL (1 + 1e-12)
 
@@ -101,7 +100,7 @@ enum ht_status autohet_partition(const struct autohet_stage *stages, int32_t n, 
                                  enum autohet_objective objective, struct ht_error *err, int64_t *blocks)
 {
     double least = INFINITY, slowest;
-    if (n <= NO_STAGES || layers < n)
+    if (layers < n)
         return ht_fail(err, HT_INFEASIBLE, "%d layers for %d stages: expected at least one each", layers, n);
     double *bounds = HT_NEW_ARRAY(double, (size_t)n *(size_t)layers);
     int32_t *order = HT_NEW_ARRAY(int32_t, n);
@@ -124,4 +123,16 @@ enum ht_status autohet_partition(const struct autohet_stage *stages, int32_t n, 
     free(tried);
     if (isfinite(least)) return HT_OK;
     return ht_fail(err, HT_INFEASIBLE, "%d layers do not fit the memory of a pipeline of %d stages", layers, n);
+}
+
+enum ht_status autohet_equal_layers(const struct autohet_stage *stages, int32_t n, int32_t layers, struct ht_error *err,
+                                    int64_t *blocks)
+{
+    for (int32_t q = 0; q < n; q++) {
+        blocks[q] = (int64_t)(q + 1) * layers / n - (int64_t)q * layers / n;
+        if (blocks[q] < 1 || blocks[q] > stages[q].most)
+            return ht_fail(err, HT_INFEASIBLE, "stage %d of %d has room for %d layers; expected %lld, an equal part", q,
+                           n, stages[q].most, (long long)blocks[q]);
+    }
+    return HT_OK;
 }

@@ -96,6 +96,10 @@ struct autohet_place {
 void autohet_map(const struct autohet_grouping *groups, const double *power, int32_t n_nodes, const int32_t *node_units,
                  struct autohet_place *places);
 
+/* Assigns the groups' units in the nodes' order instead, group by group: what the breakdown has without mapping. */
+void autohet_map_in_order(const struct autohet_grouping *groups, int32_t n_nodes, const int32_t *node_units,
+                          struct autohet_place *places);
+
 /* ---- partition.c: line 12 -------------------------------------------------------------------------------------- */
 
 struct autohet_stage {
@@ -111,6 +115,10 @@ enum autohet_objective {
    [stages]. */
 enum ht_status autohet_partition(const struct autohet_stage *stages, int32_t n, int32_t layers, double micro_batches,
                                  enum autohet_objective objective, struct ht_error *err, int64_t *blocks);
+/* Divides them as evenly as possible, later stages the larger ones, or says HT_INFEASIBLE: what the breakdown has without
+   partition. */
+enum ht_status autohet_equal_layers(const struct autohet_stage *stages, int32_t n, int32_t layers, struct ht_error *err,
+                                    int64_t *blocks);
 /* Returns the layers that fit by (4c): the largest l with l (layer + in_flight activation) + fixed <= memory, where
    in_flight = min(K, P - p) micro-batches. */
 struct autohet_memory {

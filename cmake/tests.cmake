@@ -35,7 +35,7 @@ foreach(dir ${dirs})
     add_executable(${target} ${file})
     ht_link(${target} ${dir})
     target_link_libraries(${target} PRIVATE deps_check)
-    if(dir MATCHES "^(baselines|lohan|sysx|common/draft)$") # iterations worked out by hand are simulated
+    if(dir MATCHES "^(autohet|baselines|lohan|sysx|common/draft)$") # iterations worked out by hand are simulated
       target_link_libraries(${target} PRIVATE ht_common_exec)
     endif()
     if(TARGET ht_test_support AND dir MATCHES "^(harness/run|common/(exec|backend|trace))$")

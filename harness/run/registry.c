@@ -1,5 +1,6 @@
 #include "harness/run/registry.h"
 
+#include "autohet/autohet.h"
 #include "autohete/autohete.h"
 #include "baselines/baselines.h"
 #include "cephalo/cephalo.h"
@@ -36,6 +37,10 @@ static const struct ht_system *const systems[] = {
     &ht_autohete,
     &ht_autohete_nops,
     &ht_autohete_period,
+    &autohet,
+    &autohet_mapped,
+    &autohet_grouped,
+    &autohet_one_pipeline,
     &cephalo,
     &cephalo_cb,
     &cephalo_mb,
