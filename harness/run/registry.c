@@ -34,6 +34,8 @@ static const struct ht_system *const systems[] = {
     &ht_interleaved,
     &ht_mobius,
     &ht_megatron,
+    &ht_megatron_3d,
+    &ht_whale_3d,
     &ht_autohete,
     &ht_autohete_nops,
     &ht_autohete_period,
