@@ -29,7 +29,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SEARCH = 1 << 18, MEMO_BITS = 13, MEMO = 1 << MEMO_BITS };
+enum { SEARCH = 1 << 17, MEMO_BITS = 13, MEMO = 1 << MEMO_BITS };
 #define BELOW (1 - 1e-12) /* times Z: powers that differ by rounding alone are equal */
 
 struct column {
