@@ -11,8 +11,15 @@
  * Sec. 2.2.
  *
  * Every device holds its stages' parameters, optimizer states and gradients, and steps them after its backwards. The
- * first device holds the most activations: N_m M_a and N_g M_a in SysX's terms (Sec. 2.1). GPipe's own paper recomputes
- * them: recompute=1. DAPPLE's planner of uneven stages is left out: blocks are divided evenly unless blocks= is given.
+ * first device holds the most activations: N_m M_a and N_g M_a in SysX's terms (Sec. 2.1).
+ *
+ * recompute=1 drops them. GPipe recomputes a stage at once from its input (its Sec. 2.3: segment=0); Megatron-LM, and so
+ * interleaved and dapple here, each block from its own (Narayanan et al. 2021, Sec. 3.5: segment=1). segment=n and c=n
+ * are Megatron-LM's methods uniform and block: n blocks at a time, and only the first n of each stage. recompute=2 drops
+ * attention alone (Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models", MLSys 2023, Sec.
+ * 5: selective).
+ *
+ * DAPPLE's planner of uneven stages is left out: blocks are divided evenly unless blocks= is given.
  * Its data parallelism is pipelines=2,2: two pipelines of two devices, which share the batch and all-reduce their
  * gradients once an iteration.
  *
@@ -24,6 +31,9 @@
  * place that Megatron-LM gives them (Narayanan et al., Sec. 3): parts of a stage beside each other, then the stages that
  * hold the same blocks, then the next blocks. For two pipelines of two stages, tp 2: place=0-1,4-5,2-3,6-7.
  *
+ * zero=1 and zero=2 share the optimizer states, and the gradients, of a stage among the pipelines that have the same blocks
+ * (common/draft/pipe.h; Megatron-LM's distributed optimizer).
+ *
  * GPipe and DAPPLE wait for a send before the next pass. The interleaved order receives the input of its next pass
  * between the two passes of a pair, as Megatron-LM does with overlapped point-to-point communication, and waits for no
  * send.
@@ -34,10 +44,7 @@
 
 #include <stdio.h>
 
-#define RECOMPUTE                                                                                                      \
-    {                                                                                                                  \
-        "recompute", "1: a block keeps nothing; backwards recompute from their stage's input", .max = 1                \
-    }
+enum { NOTHING, BLOCKS, ATTENTION }; /* what recompute drops */
 
 /* clang-format off */
 #define SHAPE                                                                                                          \
@@ -47,10 +54,20 @@
     {"tp", "tensor-parallel parts of each stage, a device each", .min = 1, .max = 1 << 16},                            \
     {"place", "devices of parts, stages, pipelines, one after the other", .kind = HT_VARIABLE_RANKS},                  \
     {"order", "1: Megatron-LM's place: tensor, data, pipeline", .max = 1}
+#define GRADIENTS                                                                                                      \
+    {"zero", "1: optimizer states are sharded over the pipelines (ZeRO-1); 2: gradients, too", .max = 2},              \
+    {"scatter", "0: zero=1 all-reduces gradients, in place of reduce-scatters", .max = 1},                             \
+    {"bucket", "elements of an all-reduce after the passes; 0: each unit's own, at once", .max = INT64_C(1) << 40},    \
+    {"steps", "1: an optimizer step for each unit, in place of a stage", .max = 1}
+#define RECOMPUTE                                                                                                      \
+    {"recompute", "1: a block keeps nothing and is recomputed; 2: it drops its attention alone", .max = 2},            \
+    {"segment", "blocks recomputed at a time, from the input of the first; 0: those of a stage", .max = -1},           \
+    {"c", "blocks of each stage that are recomputed, the first ones", .min = 1, .max = -1}
 /* clang-format on */
 
-static const struct ht_knob knobs[] = {SHAPE, RECOMPUTE, {0}};
-static const struct ht_knob chunk_knobs[] = {{"v", "stages a device", .min = 1, .max = -1}, SHAPE, RECOMPUTE, {0}};
+static const struct ht_knob knobs[] = {SHAPE, GRADIENTS, RECOMPUTE, {0}};
+static const struct ht_knob chunk_knobs[] = {
+    {"v", "stages a device", .min = 1, .max = -1}, SHAPE, GRADIENTS, RECOMPUTE, {0}};
 
 /* Makes the style of a plan. The caller destroys *layout, which the style uses; NULL for one pipeline of whole
    stages. */
@@ -78,8 +95,16 @@ static enum ht_status style_of(const struct ht_system *self, const struct ht_sce
                                   .layout = *layout,
                                   .blocks = blocks ? blocks->values : NULL,
                                   .n_blocks = blocks ? blocks->n : 0,
+                                  .zero = (int32_t)ht_plan_get(plan, "zero"),
+                                  .reduce_whole = ht_plan_variable(plan, "scatter") && !ht_plan_get(plan, "scatter"),
+                                  .bucket = ht_plan_get(plan, "bucket"),
+                                  .step_units = ht_plan_get(plan, "steps"),
                                   .recompute = ht_plan_get(plan, "recompute"),
+                                  .segment = (int32_t)ht_plan_get(plan, "segment"),
+                                  .recomputed = (int32_t)ht_plan_get(plan, "c"),
+                                  .attention_only = ht_plan_get(plan, "recompute") == ATTENTION,
                                   .blocking_sends = self->variant != HT_PIPE_INTERLEAVED};
+    if (out->zero && *layout && (*layout)->n_replicas > 1) ht_pipe_shard(scenario, out, *layout);
     return HT_OK;
 }
 
@@ -106,6 +131,39 @@ static enum ht_status set_pipelines(const struct ht_scenario *scenario, const st
     ht_plan_set_vector(out, pipelines);
     ht_plan_set_vector(out, l ? l : &equal);
     ht_variable_free(&equal);
+    return HT_OK;
+}
+
+/* Adds to the plan how gradients are reduced and states shared, where that is forced. */
+static enum ht_status set_gradients(const struct ht_settings *settings, struct ht_error *err, struct ht_plan *out)
+{
+    static const char *const names[] = {"zero", "scatter", "bucket", "steps"};
+    for (size_t i = 0; i < HT_COUNT(names); i++)
+        if (ht_setting_variable(settings, names[i])) ht_plan_set(out, names[i], ht_setting(settings, names[i], 0));
+    if (ht_plan_variable(out, "scatter") && ht_plan_get(out, "zero") != 1)
+        return ht_fail(err, HT_BAD_INPUT, "scatter is set beside zero=%lld; expected zero=1",
+                       (long long)ht_plan_get(out, "zero"));
+    return HT_OK;
+}
+
+/* Adds what is recomputed to the plan: the forced values, or the method's own. */
+static enum ht_status set_recomputation(const struct ht_system *self, const struct ht_settings *settings,
+                                        struct ht_error *err, struct ht_plan *out)
+{
+    int64_t recompute = ht_setting(settings, "recompute", NOTHING);
+    int64_t segment = ht_setting(settings, "segment", recompute == ATTENTION || self->variant != HT_PIPE_AFAB);
+    int64_t c = ht_setting(settings, "c", 0);
+    ht_plan_set(out, "recompute", recompute);
+    if (recompute == NOTHING && (ht_setting_variable(settings, "segment") || c))
+        return ht_fail(err, HT_BAD_INPUT, "%s is set beside recompute=0; expected recompute=1 or 2",
+                       c ? "c" : "segment");
+    if (recompute == ATTENTION && segment != 1)
+        return ht_fail(err, HT_BAD_INPUT,
+                       "segment=%lld is set beside recompute=2; expected 1: attention is recomputed "
+                       "block by block",
+                       (long long)segment);
+    if (recompute) ht_plan_set(out, "segment", segment);
+    if (c) ht_plan_set(out, "c", c);
     return HT_OK;
 }
 
@@ -157,8 +215,9 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
     if (blocks) ht_plan_set_vector(out, blocks);
     if (ht_setting_variable(settings, "tp")) ht_plan_set(out, "tp", tp);
     status = set_place(scenario, settings, tp, err, out);
+    if (!status) status = set_gradients(settings, err, out);
+    if (!status) status = set_recomputation(self, settings, err, out);
     if (status) return status;
-    ht_plan_set(out, "recompute", ht_setting(settings, "recompute", 0));
     snprintf(out->why, sizeof(out->why), "%s",
              blocks ? "blocks of stages are forced" : "fixed: blocks shared out evenly");
     status = style_of(self, scenario, out, err, &layout, &style);

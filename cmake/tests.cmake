@@ -75,7 +75,7 @@ foreach(short hosts gpu_report)
   set_tests_properties(harness/${short}.sh PROPERTIES LABELS waits)
 endforeach()
 # Some 40 s on two cores; what hangs over several ranks is to fail soon. Sanitizers are slower.
-foreach(short ranks_pipelines ranks_pipelines_bf16 ranks_random ranks_kill)
+foreach(short ranks_pipelines ranks_pipelines_bf16 ranks_random ranks_place ranks_kill)
   set_tests_properties(harness/${short}.sh PROPERTIES TIMEOUT $<IF:$<BOOL:${HT_SANITIZE}>,900,300>)
 endforeach()
 

@@ -57,10 +57,6 @@ static enum ht_status describe(const struct ht_model *m, enum ht_dtype param, co
     c->type = t->class == HT_PARAM ? param : HT_F32;
     c->tp_part = t->part;
     c->tp_parts = (int32_t)ht_model_parts(&part);
-    if (t->parts > 1 && c->end - c->begin != n)
-        return ht_fail(err, HT_FAILED,
-                       "unit %lld: a tensor has elements %lld to %lld of the %lld of part %d of %d; expected all",
-                       (long long)unit, (long long)c->begin, (long long)c->end, (long long)n, t->part, t->parts);
     if (c->begin >= 0 && c->end <= n && fits(t, c->end - c->begin, n, c->type)) return HT_OK;
     return ht_fail(err, HT_FAILED, "unit %lld: a tensor of %lld bytes for elements %lld to %lld of %lld in %s",
                    (long long)unit, (long long)t->bytes, (long long)c->begin, (long long)c->end, (long long)n,
@@ -135,7 +131,7 @@ static bool is_readable(const struct ht_state_map *map, struct ht_piece p)
     for (int32_t q = 0; q < shares; q++) {
         bool readable = false;
         for (int64_t i = 0; i < n; i++)
-            readable |= !copies[i].stale && ht_state_has(&copies[i], p, shares > 1 ? q : -1);
+            readable |= !copies[i].stale && ht_state_has(map, &copies[i], p, shares > 1 ? q : -1);
         if (!readable) return false;
     }
     return true;
@@ -218,6 +214,22 @@ static struct ht_param_part tensor_at(const struct ht_model *m, int64_t unit, in
     return tensors[i];
 }
 
+/* Returns the model whose units a copy has elements of: the whole one, or a tensor-parallel part. */
+static struct ht_model model_of(const struct ht_state_map *map, const struct ht_state_copy *c)
+{
+    return ht_model_part(&map->model, c->tp_part, c->tp_parts);
+}
+
+/* Returns the place in the whole unit of an element at which a copy begins or ends. Elements of a part keep their
+   order. */
+static int64_t in_whole(const struct ht_state_map *map, const struct ht_state_copy *c, int64_t unit, int64_t at)
+{
+    if (c->tp_parts == 1 || at == 0) return at;
+    struct ht_model part = model_of(map, c);
+    return at < ht_unit_params(&part, unit) ? ht_unit_part_run(&part, unit, at).whole
+                                            : ht_unit_params(&map->model, unit);
+}
+
 struct ht_piece ht_state_map_cut(const struct ht_state_map *map, struct ht_piece piece)
 {
     const struct ht_state_copy *copies;
@@ -226,11 +238,12 @@ struct ht_piece ht_state_map_cut(const struct ht_state_map *map, struct ht_piece
     if (parts_of(map, piece) > 1) {
         struct ht_param_part t = tensor_at(&map->model, piece.unit, piece.begin);
         if (piece.end > t.offset + t.rows * t.cols) piece.end = t.offset + t.rows * t.cols;
-        return piece;
     }
     for (int64_t i = 0; i < n; i++) {
-        if (piece.begin < copies[i].begin && copies[i].begin < piece.end) piece.end = copies[i].begin;
-        if (piece.begin < copies[i].end && copies[i].end < piece.end) piece.end = copies[i].end;
+        int64_t begin = in_whole(map, &copies[i], piece.unit, copies[i].begin);
+        if (piece.begin < begin && begin < piece.end) piece.end = begin;
+        int64_t end = in_whole(map, &copies[i], piece.unit, copies[i].end);
+        if (piece.begin < end && end < piece.end) piece.end = end;
     }
     return piece;
 }
@@ -241,10 +254,17 @@ int32_t ht_state_map_shares(const struct ht_state_map *map, struct ht_piece piec
     return cut ? parts_of(map, piece) : 1;
 }
 
-bool ht_state_has(const struct ht_state_copy *c, struct ht_piece piece, int32_t share)
+bool ht_state_has(const struct ht_state_map *map, const struct ht_state_copy *c, struct ht_piece piece, int32_t share)
 {
-    if (c->tp_parts > 1) return share < 0 || share == c->tp_part;
-    return c->begin <= piece.begin && piece.end <= c->end && piece.begin < piece.end;
+    int64_t begin = piece.begin, end = piece.end;
+    if (share >= 0 && share != c->tp_part) return false;
+    if (c->tp_parts > 1) {
+        struct ht_model part = model_of(map, c);
+        begin = ht_unit_part_find(&part, piece.unit, begin).at;
+        end = ht_unit_part_find(&part, piece.unit, end).at;
+        if (begin == end) return true; /* an empty share */
+    }
+    return c->begin <= begin && end <= c->end && piece.begin < piece.end;
 }
 
 bool ht_state_next_run(const struct ht_state_map *map, const struct ht_state_copy *c, struct ht_piece piece,
@@ -252,7 +272,7 @@ bool ht_state_next_run(const struct ht_state_map *map, const struct ht_state_cop
 {
     struct ht_part_run r = {*at, *at, piece.end - *at, false};
     if (c->tp_parts > 1) {
-        struct ht_model part = ht_model_part(&map->model, c->tp_part, c->tp_parts);
+        struct ht_model part = model_of(map, c);
         r = ht_unit_part_find(&part, piece.unit, *at);
     }
     if (r.count > piece.end - r.whole) r.count = piece.end - r.whole;

@@ -7,8 +7,9 @@
  *     unit 3, momentum    | resident 8 on rank 0   | resident 10 on rank 1   |      shards
  *     pieces                                       ^ cut here: each copy has all of a piece, or nothing
  *
- * For a unit in tensor-parallel parts a copy has one part's elements. In a cut matrix they lie between those of the
- * other parts. A piece then belongs to one matrix or vector: either every part has all of it, or each has its share.
+ * For a unit in tensor-parallel parts a copy has one part's elements, or a shard of them. In a cut matrix they lie
+ * between those of the other parts. A piece then belongs to one matrix or vector: either every part has all of it, or
+ * each has its share. A shard's ends cut pieces, so that it has all of its part's share or nothing.
  */
 #ifndef HT_CKPT_STATE_MAP_H
 #define HT_CKPT_STATE_MAP_H
@@ -19,7 +20,7 @@
 struct ht_state_copy {
     int32_t resident;          /* row of the schedule's list */
     int32_t rank;              /* that has it (common/exec/residents.h): its device's, or the first of its node */
-    int64_t begin, end;        /* elements; for a tensor-parallel part, all that it has */
+    int64_t begin, end;        /* elements of the unit, or of a tensor-parallel part of it */
     int32_t tp_part, tp_parts; /* of the unit; 0 of 1: the copy has elements of the whole */
     enum ht_dtype type;        /* other than HT_F32: a rounded copy of a master */
     bool stale;                /* must not be read: a rounded copy, or a copy that the optimizer does not step */
@@ -52,8 +53,8 @@ struct ht_piece ht_state_map_cut(const struct ht_state_map *map, struct ht_piece
    all. */
 int32_t ht_state_map_shares(const struct ht_state_map *map, struct ht_piece piece);
 
-/* Returns true if a copy has a share of a piece that was cut so; share -1: any share. */
-bool ht_state_has(const struct ht_state_copy *c, struct ht_piece piece, int32_t share);
+/* Returns true if a copy has a share of a piece that was cut so, which may be empty; share -1: any share. */
+bool ht_state_has(const struct ht_state_map *map, const struct ht_state_copy *c, struct ht_piece piece, int32_t share);
 
 /* Finds the next run of elements of a piece that are adjacent in a copy that has a share of it, from element *at of the
    unit on. Moves *at behind the run. Returns false if there are no more. */

@@ -4,6 +4,8 @@
 #include "common/draft/layout.h"
 #include "common/draft/works.h"
 
+#include <string.h>
+
 struct ht_cost_query ht_query_slowest(const struct ht_scenario *scenario, const struct ht_profile *profile,
                                       struct ht_error *err)
 {
@@ -11,7 +13,21 @@ struct ht_cost_query ht_query_slowest(const struct ht_scenario *scenario, const 
                                   .profile = profile,
                                   .rank = HT_SLOWEST_RANK,
                                   .micro_batches = ht_equal_rounds(scenario),
+                                  .tp = 1,
                                   .err = err};
+}
+
+struct ht_cost_query ht_query_gpu(const struct ht_scenario *scenario, const struct ht_profile *profile, const char *gpu,
+                                  int32_t tp, struct ht_error *err)
+{
+    struct ht_cost_query q = ht_query_slowest(scenario, profile, err);
+    q.tp = tp;
+    q.micro_batches = ht_scenario_micro_batches(scenario);
+    for (q.rank = 0; q.rank < ht_scenario_ranks(scenario); q.rank++)
+        if (!strcmp(ht_cluster_gpu_of(scenario->cluster, q.rank)->name, gpu)) return q;
+    q.status = ht_fail(err, HT_BAD_INPUT, "cluster '%s' has no '%s'; expected one of its devices",
+                       scenario->cluster->name, gpu);
+    return q;
 }
 
 int64_t ht_query_work(struct ht_cost_query *q, const struct ht_work *work)
@@ -28,6 +44,7 @@ int64_t ht_query_work(struct ht_cost_query *q, const struct ht_work *work)
 int64_t ht_query_pass(struct ht_cost_query *q, enum ht_op_kind kind, int64_t unit)
 {
     struct ht_work w = ht_scenario_work(q->scenario, kind, HT_LANE_COMPUTE, unit);
+    if (q->tp > 1) w.tp = q->tp;
     return ht_query_work(q, &w);
 }
 
@@ -59,7 +76,7 @@ int64_t ht_query_collective(struct ht_cost_query *q, enum ht_op_kind kind, enum 
 int64_t ht_query_uneven_collective(struct ht_cost_query *q, enum ht_op_kind kind, enum ht_dtype dtype, int64_t elements,
                                    int64_t even)
 {
-    int32_t ranks = (int32_t)ht_scenario_ranks(q->scenario);
+    int32_t ranks = q->members ? q->members : (int32_t)ht_scenario_ranks(q->scenario);
     struct ht_work w = ht_uneven_collective_work(kind, ranks, dtype, elements, even);
     return ranks > 1 ? ht_query_work(q, &w) : 0;
 }

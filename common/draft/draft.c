@@ -109,9 +109,9 @@ static void add_activations(struct ht_draft *g, int32_t u, int32_t j)
         g->logits[j] = add(g, HT_LOGITS, u, j, ht_logits_bytes(&sc->model, g->micro_batch, sc->seq), rank);
 }
 
-bool ht_draft_begins_anew(const struct ht_draft *g, int32_t unit)
+bool ht_draft_head_has_summed(const struct ht_draft *g, int32_t unit)
 {
-    return unit == 0 && g->scenario->model.tied && (g->table > 0 || (g->keeps == HT_GATHER_VISIT && g->reduce_once));
+    return unit == 0 && g->scenario->model.tied && g->keeps == HT_GATHER_VISIT && g->reduce_once;
 }
 
 void ht_draft_cut(struct ht_draft *g, int32_t unit, int32_t mb, const unsigned *sub_ops, int32_t n)
@@ -137,12 +137,13 @@ void ht_draft_cut(struct ht_draft *g, int32_t unit, int32_t mb, const unsigned *
 static void add_whole(struct ht_draft *g, int32_t u)
 {
     const struct ht_numerics *n = &g->scenario->numerics;
-    int64_t params = ht_unit_params(&g->scenario->model, u);
-    if (g->own_mb) g->full_param[u] = ht_draft_row(g, HT_COMM, u, -1, params * ht_dtype_bytes(n->param));
+    int64_t params = ht_unit_params(&g->scenario->model, ht_draft_unit(g, u));
+    int32_t rank = holder(g, u);
+    if (g->own_mb) g->full_param[u] = add(g, HT_COMM, u, -1, params * ht_dtype_bytes(n->param), rank);
     if (g->own_mb && g->reduce_once)
-        g->full_sum[u] = ht_draft_row(g, HT_GRAD, u, -1, params * ht_dtype_bytes(n->accumulate));
-    for (int32_t j = g->reduce_once && !ht_draft_begins_anew(g, u); j < g->own_mb; j++)
-        g->full_grad[ht_draft_at(g, u, j)] = ht_draft_row(g, HT_GRAD, u, j, params * ht_dtype_bytes(n->grad));
+        g->full_sum[u] = add(g, HT_GRAD, u, -1, params * ht_dtype_bytes(ht_stepped_gradient(n, g->rounds)), rank);
+    for (int32_t j = g->reduce_once && !ht_draft_head_has_summed(g, u); j < g->own_mb; j++)
+        g->full_grad[ht_draft_at(g, u, j)] = add(g, HT_GRAD, u, j, params * ht_dtype_bytes(n->grad), rank);
 }
 
 void ht_draft_add_rows(struct ht_draft *g)
@@ -156,7 +157,7 @@ void ht_draft_add_rows(struct ht_draft *g)
         ht_draft_turn_to(g, -1);
     }
     if (g->table) add_parameters(g, g->table);
-    for (int32_t u = 0; u < g->n_units && g->sharded; u++) add_whole(g, u);
+    for (int32_t u = 0; u < g->n_units + (g->table > 0) && g->sharded; u++) add_whole(g, u);
 }
 
 void ht_draft_place(struct ht_draft *g, int32_t tensor, enum ht_tier tier)

@@ -88,7 +88,7 @@ struct ht_draft {
     int32_t *logits;            /* [n_mb] */
     int32_t *full_param;        /* all shards gathered; this, full_grad and full_sum are -1 without shards */
     int32_t *full_grad;         /* fresh gradient before it is scattered */
-    int32_t *full_sum;          /* with reduce_once: sum over the rank's micro-batches; micro-batch 0 writes it */
+    int32_t *full_sum;          /* with reduce_once: sum over the rank's micro-batches; its first writes it */
     /* Storage of a unit's 16-bit P when there is W; [n_units + 1], false unless the builder sets it.
        cast_on_use: no persistent copy on the device. Each op that reads P casts the resident W and drops the result.
        realloc_on_step: freed after its last reader. The step allocates it anew, so P and G can share memory. */

@@ -16,9 +16,8 @@ struct ht_schedule *ht_draft_free(struct ht_draft *g);
 int32_t ht_draft_unit(const struct ht_draft *g, int32_t index);
 /* Returns the shard that a unit's holder has of it. */
 const struct ht_shard *ht_draft_shard(const struct ht_draft *g, int32_t unit);
-/* Returns true if the embedding's backward begins a new gradient though the model is tied: the head has a table of its
-   own, or it has already summed its gradients of all micro-batches. */
-bool ht_draft_begins_anew(const struct ht_draft *g, int32_t unit);
+/* Returns true if the unit is a tied embedding's, and the head has already summed its gradients of all micro-batches. */
+bool ht_draft_head_has_summed(const struct ht_draft *g, int32_t unit);
 /* Adds a row of the current rank. */
 int32_t ht_draft_row(struct ht_draft *g, enum ht_tensor_class class, int32_t unit, int32_t mb, int64_t bytes);
 
@@ -31,7 +30,17 @@ void ht_zero_all_gather(struct ht_draft *g, int32_t unit, int32_t mb);
 void ht_zero_reduce_scatter(struct ht_draft *g, int32_t unit, int32_t mb);
 /* Appends the reduce-scatter that is held back, if there is one: the all-gathers of the next pass are in front of it. */
 void ht_zero_end_gathers(struct ht_draft *g);
-/* Appends a rank's member of AR(u), which has `members` members. crosses: as for ht_charge_collective. */
-void ht_zero_all_reduce(struct ht_draft *g, int32_t unit, int32_t members, bool crosses);
+
+/* The ranks of a collective, in its order of members. */
+struct ht_zero_group {
+    const int32_t *ranks; /* NULL: all */
+    int32_t n;
+    bool crosses; /* of the current rank, as for ht_charge_collective */
+};
+/* Append the current rank's member of AG(u), of RS(u,j), or of the AR of n units. The draft's builder says which ranks
+   they have; the functions above have all of them. */
+void ht_zero_all_gather_over(struct ht_draft *g, int32_t unit, bool takes_part, const struct ht_zero_group *group);
+void ht_zero_reduce_scatter_over(struct ht_draft *g, int32_t unit, int32_t mb, const struct ht_zero_group *group);
+void ht_zero_all_reduce(struct ht_draft *g, int32_t unit, int32_t n, const struct ht_zero_group *group);
 
 #endif

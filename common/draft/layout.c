@@ -57,6 +57,14 @@ void ht_layout_cut(struct ht_layout *l, int32_t unit, const int64_t *elements, b
     }
 }
 
+void ht_layout_cut_over(struct ht_layout *l, int32_t unit, int64_t params, const int32_t *ranks, int32_t n)
+{
+    int64_t each = (params + n - 1) / n;
+    for (int64_t i = 0; i < n; i++)
+        l->shards[unit * l->n_ranks + ranks[i]] =
+            (struct ht_shard){ht_min(i * each, params), ht_min((i + 1) * each, params), each};
+}
+
 /* Gives every rank the whole unit, or the whole of its tensor-parallel part. */
 static void copy(const struct ht_scenario *sc, int32_t unit, struct ht_layout *l)
 {

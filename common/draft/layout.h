@@ -23,7 +23,8 @@
  *
  * Shards cut a unit's parameters, gradient and optimizer states over the ranks, in rank order. They may be uneven or
  * empty. Even shards are padded to one size, so that every rank moves and steps the same amount. Without sharding every
- * rank holds every unit whole. In a pipeline a whole unit is on the rank of its stage (common/schedule/pipeline.h).
+ * rank holds every unit whole. In a pipeline a whole unit is on the rank of its stage (common/schedule/pipeline.h); its
+ * shards are on that of each pipeline (ht_pipe_shard), and a tensor-parallel part has shards of its own.
  *
  * Ranks of a node may instead share one copy of every unit, in the node's memory. They are one replica, whose
  * micro-batches they take in turn: rank r of N has micro-batches r, r + N, ..
@@ -53,7 +54,7 @@ struct ht_shard {
 };
 
 enum ht_sharding {
-    HT_SHARD_ALL,  /* parameters, gradients and optimizer states: ZeRO-3, or ZeRO-2 if gathered parameters stay */
+    HT_SHARD_ALL,  /* parameters, gradients and optimizer states: ZeRO-3, or ZeRO-2 or 1 if gathered parameters stay */
     HT_SHARD_NONE, /* nothing: every rank steps everything */
 };
 
@@ -110,6 +111,9 @@ int32_t ht_layout_stage(const struct ht_layout *l, int32_t replica, int32_t rank
 /* Replaces the shards of a unit: elements[r] for rank r, which must add up to the unit. even: all shards have the size
    of the first, and the shorter ones at the end are padded to it. */
 void ht_layout_cut(struct ht_layout *l, int32_t unit, const int64_t *elements, bool even);
+
+/* Cuts a unit, or one part of it, of `params` elements into even shards of these ranks, in their order. */
+void ht_layout_cut_over(struct ht_layout *l, int32_t unit, int64_t params, const int32_t *ranks, int32_t n);
 
 /* Returns the rank's shard of a unit. */
 const struct ht_shard *ht_layout_shard(const struct ht_layout *l, int32_t unit, int32_t rank);

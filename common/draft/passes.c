@@ -105,7 +105,7 @@ static bool head_uses_table(const struct ht_draft *g, int32_t unit)
 /* Appends, before a pass, the all-gathers of the whole parameters that it reads and that are not there. */
 static void gather_params(struct ht_draft *g, int32_t unit, int32_t mb)
 {
-    if (!g->sharded) return;
+    if (!g->sharded || g->holder) return; /* a pipeline gathers by itself */
     if (!g->gathered[unit]) ht_zero_begin_slot(g);
     ht_zero_all_gather(g, unit, mb);
     if (head_uses_table(g, unit)) ht_zero_all_gather(g, 0, mb);
@@ -191,11 +191,11 @@ static int32_t backward(struct ht_draft *g, int32_t unit, int32_t mb)
 {
     int32_t op = pass(g, HT_OP_BACKWARD, 'B', unit, 1, mb, HT_ALL_SUB_OPS), at = ht_draft_at(g, unit, mb);
     /* The embedding's backward needs no parameters. In a draft of one rank they are gathered and fetched all the same,
-       as whole modules are before their backward; a pipeline brings only what is read. */
-    if (unit > 0 || !g->holder) read_param(g, unit, mb, ENDS_USE);
+       as whole modules are before their backward; a pipeline brings only what is read, unless it has gathered all. */
+    if (unit > 0 || !g->holder || g->sharded) read_param(g, unit, mb, ENDS_USE);
     if (unit == g->n_units - 1) {
         if (g->scenario->model.tied) {
-            read_param(g, g->table, mb, ENDS_STAY);
+            read_param(g, g->table, mb, g->table ? ENDS_USE : ENDS_STAY);
             on_device(g, fresh_gradient(g, g->table, mb, true), HT_PRODUCE);
         }
         on_device(g, g->logits[mb], HT_NEED | HT_RELEASE);
@@ -205,9 +205,9 @@ static int32_t backward(struct ht_draft *g, int32_t unit, int32_t mb)
     on_device(g, g->x[at], HT_NEED | HT_RELEASE);
     on_activations(g, unit, mb, HT_ALL_SUB_OPS, HT_NEED | HT_RELEASE);
     on_device(g, g->dx[at], HT_PRODUCE);
-    /* The head has already written its part of a tied table's gradient. */
-    bool anew = ht_draft_begins_anew(g, unit), begun = unit == 0 && g->scenario->model.tied && !anew;
-    on_device(g, fresh_gradient(g, unit, mb, !anew), begun ? HT_UPDATE : HT_PRODUCE);
+    /* The head has already written its part of a tied table's gradient, unless it has a table of its own. */
+    bool summed = ht_draft_head_has_summed(g, unit), begun = unit == 0 && g->scenario->model.tied && !g->table;
+    on_device(g, fresh_gradient(g, unit, mb, !summed), begun && !summed ? HT_UPDATE : HT_PRODUCE);
     scratch(g, unit, mb, true);
     return op;
 }
@@ -241,9 +241,9 @@ int32_t ht_draft_backward(struct ht_draft *g, int32_t unit, int32_t mb)
 {
     gather_params(g, unit, mb);
     int32_t op = mb < g->own_mb ? backward(g, unit, mb) : skip_pass(g, unit, mb, ENDS_USE);
-    if (!g->sharded) return op;
-    if (head_uses_table(g, unit) && ht_draft_begins_anew(g, 0)) add_to_sum(g, 0, mb, true);
-    if (g->reduce_once) add_to_sum(g, unit, mb, !ht_draft_begins_anew(g, unit));
+    if (!g->sharded || g->holder) return op;
+    if (head_uses_table(g, unit) && ht_draft_head_has_summed(g, 0)) add_to_sum(g, 0, mb, true);
+    if (g->reduce_once) add_to_sum(g, unit, mb, !ht_draft_head_has_summed(g, unit));
     ht_zero_reduce_scatter(g, unit, mb);
     return op;
 }

@@ -26,7 +26,7 @@ static void add_lanes_of(struct ht_pipe *g, int32_t rank)
         l->grad_in = ht_pipe_add_lane(g, "grad in", HT_LANE_P2P, rank);
     }
     if (g->d.layout->n_replicas > 1 || (several && g->d.scenario->model.tied))
-        l->reduce = ht_pipe_add_lane(g, "reduce", HT_LANE_COLLECTIVE, rank);
+        l->gather = l->reduce = ht_pipe_add_lane(g, "reduce", HT_LANE_COLLECTIVE, rank);
     if (g->style->hooks.add_lanes) g->style->hooks.add_lanes(g, rank);
     for (int32_t q = g->n_backward - 1; q >= 0 && offloads; q--) {
         if (ht_pipe_backward_rank(&g->shape, q) != rank || g->stage_lane[q] >= 0) continue;
@@ -75,7 +75,7 @@ static void lay_out(struct ht_pipe *g)
     }
     /* T_f = d. A backward stage takes one d-th of a whole backward, which takes two forwards (with recomputation
        three). */
-    ht_pipe_layout(&g->shape, g->shape.d, g->style->recompute ? 3 : 2, g->passes);
+    ht_pipe_layout(&g->shape, g->shape.d, g->style->recompute && !g->style->attention_only ? 3 : 2, g->passes);
 }
 
 /* ---- appending ops --------------------------------------------------------------------------------------------- */
@@ -146,17 +146,27 @@ static void emit(struct ht_pipe *g)
         events[2 * k + 1] = (struct event){g->passes[k].end, &g->passes[k], false};
     }
     qsort(events, (size_t)(2 * n), sizeof *events, by_time);
+    for (int32_t u = 0; u < g->d.n_units && g->d.sharded; u++) ht_pipe_all_gather(g, u);
     for (int64_t k = 0; k < 2 * n; k++) {
         int32_t rank = (int32_t)((events[k].pass - g->passes) / g->n_passes);
         (events[k].begins ? begin_pass : end_pass)(g, rank, events[k].pass);
     }
     free(events);
     if (ht_pipe_offloads(g)) return;
-    for (int32_t u = g->d.n_units - 1; u >= 0; u--) ht_pipe_all_reduce(g, u);
+    ht_pipe_reduce(g);
     for (int32_t q = g->n_backward - 1; q >= 0; q--) ht_pipe_step(g, q);
 }
 
 /* ---- whole graph ----------------------------------------------------------------------------------------------- */
+
+/* Cuts the activations of the blocks whose attention alone is dropped. */
+static void cut(struct ht_pipe *g)
+{
+    static const unsigned parts[] = {1u << HT_SUB_ATTENTION, HT_ALL_SUB_OPS & ~(1u << HT_SUB_ATTENTION)};
+    for (int32_t u = 1; u < ht_pipe_head(g); u++)
+        for (int32_t j = 0; j < g->d.own_mb && ht_pipe_dropped(g, u) == parts[0]; j++)
+            ht_draft_cut(&g->d, u, j, parts, HT_COUNT(parts));
+}
 
 /* Adds the rows, and makes those resident that stay in memory between iterations. */
 static void add_rows(struct ht_pipe *g)
@@ -175,22 +185,28 @@ static void add_rows(struct ht_pipe *g)
     g->d.holder = g->holder;
     g->d.forward_rank = g->forward_rank;
     ht_draft_add_rows(&g->d);
+    cut(g);
     for (int32_t u = 0; u < g->d.n_units + (g->d.table > 0); u++) {
         ht_draft_place(&g->d, g->d.param[u], tier);
         ht_draft_place_states(&g->d, u, tier);
         if (offloads) ht_draft_place(&g->d, g->d.grad[u], tier);
+        if (g->d.sharded && g->style->reduce_whole) g->d.grad[u] = g->d.full_sum[u]; /* all of it is reduced */
     }
 }
 
 /* Writes the draft of one part of pipeline k and applies control to it. */
 static enum ht_status write_draft(const struct ht_scenario *scenario, const struct ht_pipe_style *style,
-                                  const struct ht_layout *layout, int32_t k, int32_t part, const char *name,
+                                  const struct ht_pipe_holders *holders, int32_t k, int32_t part, const char *name,
                                   struct ht_error *err, struct ht_schedule **out)
 {
-    struct ht_pipe g = {.style = style, .shape = ht_pipe_replica_shape(style, &layout->replicas[k])};
+    const struct ht_layout *layout = holders->layout;
+    struct ht_pipe g = {
+        .style = style, .holders = holders, .shape = ht_pipe_replica_shape(style, &layout->replicas[k])};
     struct ht_control_style control_style = {0};
     int64_t ranks = g.shape.ranks;
     ht_draft_init(&g.d, scenario, layout, k, part, name);
+    g.d.keeps = HT_GATHER_ITERATION;
+    g.d.reduce_once = g.d.sharded && style->zero == 1 && (g.d.n_mb > 1 || style->reduce_whole);
     g.control = ht_pipe_control(scenario, style, &control_style.undo);
     g.n_forward = ht_pipe_forward_stages(&g.shape);
     g.n_backward = ht_pipe_backward_stages(&g.shape);
@@ -214,6 +230,10 @@ static enum ht_status write_draft(const struct ht_scenario *scenario, const stru
     void *all[] = {g.first,   g.stage_of, g.holder, g.forward_rank, g.stage_lane, g.serve,  g.computed,
                    g.sending, g.arrival,  g.lanes,  g.visit_of,     g.n_visits,   g.passes, g.visits};
     for (size_t i = 0; i < HT_COUNT(all); i++) free(all[i]);
+    if (g.control.mode == HT_CONTROL_NONE) {
+        *out = plain;
+        return HT_OK;
+    }
     enum ht_status status = ht_control_apply(plain, &g.control, control_style, err, out);
     ht_schedule_destroy(plain);
     return status;
@@ -236,12 +256,14 @@ enum ht_status ht_pipe_build(const struct ht_scenario *scenario, const struct ht
     if (!style->layout) status = ht_layout_pipelines(scenario, 1, &ranks, &micro_batches, 1, err, &one);
     if (status) return status;
     const struct ht_layout *layout = one ? one : style->layout;
+    struct ht_pipe_holders holders = ht_pipe_find_holders(scenario, style, layout);
     int32_t n = layout->n_replicas * layout->tp;
     struct ht_schedule **drafts = HT_NEW_ARRAY(struct ht_schedule *, n);
     for (int32_t i = 0; i < n && !status; i++)
-        status = write_draft(scenario, style, layout, i / layout->tp, i % layout->tp, name, err, &drafts[i]);
+        status = write_draft(scenario, style, &holders, i / layout->tp, i % layout->tp, name, err, &drafts[i]);
     status = ht_schedule_join(drafts, n, layout->tp, status, err, out);
     if (!status && style->offload) ht_schedule_limit_devices(*out, sums_of_a_stage(scenario, style));
+    free(holders.stage);
     ht_layout_destroy(one);
     return status;
 }

@@ -13,6 +13,16 @@
  *     f(i,j)   F u for each of its units                                     one unit's activations at a time
  *     b(q,j)   [R blocks] [F head, B head] B u for each block [B embedding]  all activations of the stage
  *
+ * Recomputation (R): of a stage's blocks at once, from its input, as GPipe does; or of one block, or segment of blocks, at
+ * a time, each right before its backward, from the inputs that the forward passes leave (Narayanan et al. 2021, Sec. 3.5;
+ * Megatron-LM's --recompute-method uniform, with block: of the first blocks of a stage). A micro-batch has between its
+ * passes:
+ *
+ *     whole stage       X of its first block          at most all activations of the stage
+ *     segments of n     X of every n-th block         at most those of n blocks and the head
+ *     attention alone   X and A of each block, less the attention's (Korthikanti et al., "Reducing Activation
+ *                       Recomputation in Large Transformer Models", MLSys 2023, Sec. 5)
+ *
  * Tensors, their classes, labels and sizes are those of common/draft/effects.md. Each micro-batch makes a fresh
  * gradient, which is added to the sum on the device at once, unit by unit. Sums go to the host after the last
  * micro-batch.
@@ -40,6 +50,18 @@
  *
  * So a tied table's gradient is (h0 + h1 + ..) + (e0 + e1 + ..), with the head's parts h and the embedding's parts e of
  * the micro-batches. On one rank it is (h0 + e0) + (h1 + e1) + .., whose last bits may be others.
+ *
+ * Or they are reduced after all passes, several units in one all-reduce (a bucket): units that the same ranks hold.
+ *
+ * ZeRO (Rajbhandari et al., SC 2020, Sec. 5) over the ranks that step a unit, one of each pipeline; P, W, M, V and G are
+ * shards. The iteration begins with all-gathers of whole parameters, which stay until their last pass:
+ *
+ *     ZeRO-1   AG0 AG1 ..  | passes; whole gradients are summed        | RS(L+1) RS(L) .. | U
+ *     ZeRO-2   AG0 AG1 ..  | passes; RS(u,j) after B(u,j), shards are summed              | U
+ *
+ * Megatron-LM's distributed optimizer gathers parameters after the steps or, overlapped, in the next forward pass: here
+ * always in the latter's place. ZeRO-1 may also all-reduce the sums; then G is whole. ZeRO-2 reduces in the order of
+ * passes, which is one order only if all pipelines are alike.
  *
  * Tensor parallelism: a stage may be several ranks, one per part. A draft is then one part of all stages of a pipeline.
  * Part q sends its X and dX, which are the same for all parts, to part q of the next stage. Its gradients are
@@ -94,11 +116,22 @@ struct ht_pipe_style {
     /* Parameters and optimizer are in host memory, and a stage is stepped there when its sum arrives. Else they are on
        the device, and all stages are stepped after all passes. */
     bool offload;
+    /* States of several pipelines that keep them on the devices: 0: each has all; 1: ZeRO-1; 2: ZeRO-2. ht_pipe_shard has
+       cut the layout. */
+    int32_t zero;
+    bool reduce_whole; /* ZeRO-1 all-reduces gradients; else it reduce-scatters them */
+    /* Gradients are reduced when a rank's passes have ended, all-reduced in buckets of at most so many elements; 0: each
+       unit's as soon as its sum is there. */
+    int64_t bucket;
+    bool step_units;          /* a step is of one unit; else of a stage */
     enum ht_control_mode own; /* the method's own control, used if the scenario asks for none */
     enum ht_undo_kind undo;   /* of its own rollback */
-    /* A block keeps nothing; a backward stage recomputes from its input. Required if a stage's backward runs on another
-       rank than its forward. */
+    /* Blocks keep nothing but inputs, and are recomputed. Required, of whole stages at once, if a stage's backward runs on
+       another rank than its forward. */
     bool recompute;
+    int32_t segment;      /* blocks recomputed at a time, from the input of the first; 0: those of a stage */
+    int32_t recomputed;   /* blocks of a stage that are, the first ones; the others keep everything; 0: all */
+    bool attention_only;  /* a block drops its attention alone, and keeps the rest; segment is 1 */
     bool early_recompute; /* recomputation may begin before the gradient arrives */
     /* The last forward pass runs the head, for its loss, and the backward pass runs it again. Else the head's forward
        runs in its backward pass. Only with recomputation. */
@@ -108,6 +141,9 @@ struct ht_pipe_style {
     bool free_messages;    /* messages between ranks cost nothing */
     struct ht_pipe_hooks hooks;
 };
+
+/* Cuts the layout for a style with ZeRO: a unit's states, in even shards, over the ranks that step it in the pipelines. */
+void ht_pipe_shard(const struct ht_scenario *scenario, const struct ht_pipe_style *style, struct ht_layout *layout);
 
 /* Returns HT_INFEASIBLE, with one line, if the scenario has too few blocks for the stages, micro-batches that the order
    cannot take, a tied table on two ranks of a pipeline that offloads, or asks for an exact undo of steps that keep no

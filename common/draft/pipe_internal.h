@@ -13,11 +13,20 @@ struct ht_pipe_visit {
     int32_t last_op;                     /* its last compute op, once appended */
 };
 
+/* The ranks that step each unit. */
+struct ht_pipe_holders {
+    const struct ht_layout *layout;
+    int32_t n_units;
+    bool tied;
+    int32_t *stage; /* [n_replicas * n_units] the rank of the pipeline, as ht_layout_rank counts its stages */
+};
+
 /* A pipeline, or one tensor-parallel part of all its stages. Ranks and micro-batches count from 0 here; in the graph
    they are those of the replica. */
 struct ht_pipe {
     struct ht_draft d; /* x of a unit is on the rank of its forward; a and dx are on the rank of its backward */
     const struct ht_pipe_style *style;
+    const struct ht_pipe_holders *holders;
     struct ht_pipe_shape shape;
     int32_t n_forward, n_backward;
     struct ht_control control;      /* of the graph */
@@ -77,9 +86,10 @@ static inline int32_t ht_pipe_add_lane(struct ht_pipe *g, const char *name, enum
 /*
  * The files of the builder; each calls only those below it:
  *
- *                       pipe.c                       the graph: passes in the order of the ideal schedule
- *     pipe_passes.c, pipe_transfers.c, pipe_gradients.c
- *                   pipe_stages.c                    who has and reads which units
+ *                     pipe.c                  the graph: passes in the order of the ideal schedule
+ *       pipe_passes.c
+ *     pipe_gradients.c   pipe_transfers.c
+ *                 pipe_stages.c               who has and reads which units
  */
 
 /* ---- pipe_stages.c --------------------------------------------------------------------------------------------- */
@@ -88,8 +98,14 @@ static inline int32_t ht_pipe_add_lane(struct ht_pipe *g, const char *name, enum
 struct ht_pipe_shape ht_pipe_replica_shape(const struct ht_pipe_style *y, const struct ht_replica *x);
 /* Returns the first unit of backward stage q of pipeline k; of the number of stages the number of units. */
 int32_t ht_pipe_first_unit_in(const struct ht_scenario *sc, const struct ht_pipe_style *y, int32_t k, int32_t q);
-/* Returns the graph's rank that steps a unit in pipeline k. */
-int32_t ht_pipe_holder(const struct ht_pipe *g, int32_t k, int32_t unit);
+/* Finds the ranks that step each unit; the caller frees the array. */
+struct ht_pipe_holders ht_pipe_find_holders(const struct ht_scenario *scenario, const struct ht_pipe_style *style,
+                                            const struct ht_layout *layout);
+/* Lists the graph's ranks that have a part of a unit, one of each pipeline after the other, and for a tied table the
+   head's rank, too; returns how many. ranks: room for two a pipeline. */
+int32_t ht_pipe_group(const struct ht_pipe_holders *h, int32_t unit, int32_t part, int32_t *ranks);
+/* Returns true if the same ranks have both units. */
+bool ht_pipe_same_group(const struct ht_pipe_holders *h, int32_t a, int32_t b);
 /* Returns the control of the graph and how it undoes steps. The method's own control undoes steps in its own way. The
    scenario's control replaces it on one device, and whenever norms are clipped, which needs steps to be redone. */
 struct ht_control ht_pipe_control(const struct ht_scenario *scenario, const struct ht_pipe_style *style,
@@ -98,6 +114,10 @@ struct ht_control ht_pipe_control(const struct ht_scenario *scenario, const stru
 /* The first block of a backward stage, and one past its last. */
 int32_t ht_pipe_first_block(const struct ht_pipe *g, int32_t q);
 int32_t ht_pipe_end_block(const struct ht_pipe *g, int32_t q);
+/* Returns one past the last block of a backward stage that is recomputed. */
+int32_t ht_pipe_end_recomputed(const struct ht_pipe *g, int32_t q);
+/* Returns the sub-ops of a unit that are recomputed. */
+unsigned ht_pipe_dropped(const struct ht_pipe *g, int32_t unit);
 /* Returns true if the head is in a backward stage, or if passes of a forward stage run it. */
 bool ht_pipe_has_head(const struct ht_pipe *g, int32_t q);
 bool ht_pipe_forward_has_head(const struct ht_pipe *g, int32_t i);
@@ -106,6 +126,12 @@ bool ht_pipe_forward_has_head(const struct ht_pipe *g, int32_t i);
 bool ht_pipe_forward_reads(const struct ht_pipe *g, int32_t i, int32_t unit);
 bool ht_pipe_backward_reads(const struct ht_pipe *g, int32_t q, int32_t unit);
 bool ht_pipe_visit_reads(const struct ht_pipe *g, const struct ht_pipe_visit *v, int32_t unit);
+
+/* Returns true if reduce-scatters follow the backward passes, once a micro-batch. */
+static inline bool ht_pipe_scatters(const struct ht_pipe *g)
+{
+    return g->d.sharded && g->style->zero == 2;
+}
 
 /* ---- pipe_passes.c --------------------------------------------------------------------------------------------- */
 
@@ -132,10 +158,13 @@ void ht_pipe_offload(struct ht_pipe *g, int32_t q);
 
 /* ---- pipe_gradients.c ------------------------------------------------------------------------------------------ */
 
-/* Appends this pipeline's members of AR(u): adds up a unit's gradients of all pipelines, and for a tied table those of
-   embedding and head; each rank keeps the sum. Appends nothing if there is only one gradient. */
-void ht_pipe_all_reduce(struct ht_pipe *g, int32_t unit);
-/* Appends the optimizer step of a backward stage, in the tier of its sums. */
+/* Append this pipeline's members of collectives over the ranks that have a unit, if there are several. */
+void ht_pipe_all_gather(struct ht_pipe *g, int32_t unit);
+void ht_pipe_reduce_scatter(struct ht_pipe *g, int32_t unit, int32_t mb);
+/* Appends the reductions of all units after the passes, from the last one to the first: of gradients of all pipelines, and
+   for a tied table of those of embedding and head. */
+void ht_pipe_reduce(struct ht_pipe *g);
+/* Appends the optimizer step of a backward stage, or of each of its units, in the tier of its sums. */
 void ht_pipe_step(struct ht_pipe *g, int32_t q);
 
 #endif

@@ -42,12 +42,18 @@ static void drop_head(struct ht_pipe *g, int32_t rank, int64_t n)
     if (g->d.scenario->model.tied) drop_param(g, rank, n, 0);
 }
 
+/* Returns the first block of a block's segment. */
+static int32_t segment_of(const struct ht_pipe *g, int32_t unit)
+{
+    int32_t begin = ht_pipe_first_block(g, g->stage_of[unit]);
+    return g->style->segment ? unit - (unit - begin) % g->style->segment : begin;
+}
+
 /* Returns true if a unit's input stays on the rank after its forward: as a checkpoint that is sent or recomputed from,
-   or because nothing is recomputed. */
+   or because its backward reads it as it is. */
 static bool stays(const struct ht_pipe *g, int32_t unit)
 {
-    if (!g->style->recompute) return true;
-    return unit == 0 || unit == ht_pipe_first_block(g, g->stage_of[unit]);
+    return unit == 0 || ht_pipe_dropped(g, unit) != HT_ALL_SUB_OPS || unit == segment_of(g, unit);
 }
 
 /* Appends the head's forward for the loss, and frees its results. */
@@ -67,7 +73,7 @@ void ht_pipe_forward_pass(struct ht_pipe *g, int32_t rank, int64_t n)
     int32_t j = x->micro_batch, d = g->shape.d, head = ht_pipe_head(g);
     bool has_head = ht_pipe_forward_has_head(g, x->stage);
     for (int32_t u = g->first[x->stage * d]; u < g->first[(x->stage + 1) * d] && u < head; u++) {
-        ht_draft_forward(&g->d, u, j, g->style->recompute ? 0 : HT_ALL_SUB_OPS);
+        ht_draft_forward(&g->d, u, j, HT_ALL_SUB_OPS & ~ht_pipe_dropped(g, u));
         in_pass(g, rank, x);
         if (!(u == 0 && has_head && g->d.scenario->model.tied)) drop_param(g, rank, n, u);
         if (!stays(g, u)) drop(g, g->d.x[ht_pipe_at(g, u, j)]);
@@ -85,17 +91,40 @@ static void backward(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pass 
 /* Adds the fresh gradient of a micro-batch after the first to the sum at once, so that only one unit's is in memory. */
 static void accumulate(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pass *x, int32_t u)
 {
-    if (x->micro_batch == 0) return;
+    if (x->micro_batch == 0 || u < 0) return;
     ht_draft_accumulate(&g->d, g->d.lanes->compute, u, x->micro_batch);
     in_pass(g, rank, x);
 }
 
-static void recompute(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pass *x)
+/* Collects what a backward pass has added to a unit's gradient. A shard of it is being scattered while the next unit's
+   backward runs, and is accumulated after that; u -1: the pass ends. The head's table is scattered with the embedding. */
+static void collect(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pass *x, int32_t u)
 {
-    int32_t j = x->micro_batch, begin = ht_pipe_first_block(g, x->stage), end = ht_pipe_end_block(g, x->stage);
-    ht_draft_recompute(&g->d, begin, end - begin, j, HT_ALL_SUB_OPS);
+    if (!ht_pipe_scatters(g)) {
+        accumulate(g, rank, x, u);
+        return;
+    }
+    if (u >= 0) ht_pipe_reduce_scatter(g, u, x->micro_batch);
+    ht_pipe_turn(g, rank);
+    accumulate(g, rank, x, ht_draft_wait_reduced(&g->d, u));
+}
+
+/* Accumulates the head's shard of a tied table, once the embedding's pass has ended. */
+static void collect_table(struct ht_pipe *g, const struct ht_pipe_pass *x)
+{
+    int32_t rank = ht_pipe_backward_rank(&g->shape, g->n_backward - 1);
+    ht_pipe_turn(g, rank);
+    accumulate(g, rank, x, g->d.table);
+}
+
+/* Recomputes blocks [begin, end) of a backward stage. Those that its pass reads first may have to wait for its input. */
+static void recompute(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pass *x, int32_t begin, int32_t end)
+{
+    int32_t j = x->micro_batch;
+    bool last = end == ht_pipe_end_block(g, x->stage);
+    ht_draft_recompute(&g->d, begin, end - begin, j, ht_pipe_dropped(g, begin));
     in_pass(g, rank, x);
-    if (!g->style->early_recompute) ht_op_after(g->d.schedule, g->arrival[x->stage * g->d.n_mb + j]);
+    if (last && !g->style->early_recompute) ht_op_after(g->d.schedule, g->arrival[x->stage * g->d.n_mb + j]);
     if (ht_pipe_has_head(g, x->stage) && g->style->recompute_output)
         ht_op_effect(g->d.schedule, g->d.x[ht_pipe_at(g, end, j)], HT_DEVICE, HT_PRODUCE);
 }
@@ -111,22 +140,28 @@ static void head(struct ht_pipe *g, int32_t rank, int64_t n, const struct ht_pip
     in_pass(g, rank, x);
     backward(g, rank, x, u);
     drop_head(g, rank, n);
-    accumulate(g, rank, x, u);
-    if (g->d.table) accumulate(g, rank, x, g->d.table);
+    collect(g, rank, x, u);
+    if (g->d.table && !ht_pipe_scatters(g)) accumulate(g, rank, x, g->d.table);
 }
 
 void ht_pipe_backward_pass(struct ht_pipe *g, int32_t rank, int64_t n)
 {
     const struct ht_pipe_pass *x = &g->passes[rank * g->n_passes + n];
-    int32_t q = x->stage, begin = ht_pipe_first_block(g, q);
-    if (g->style->recompute) recompute(g, rank, x);
+    int32_t q = x->stage, begin = ht_pipe_first_block(g, q), end = ht_pipe_end_recomputed(g, q);
+    bool at_once = g->style->recompute && !g->style->segment;
+    if (at_once) recompute(g, rank, x, begin, end);
     if (ht_pipe_has_head(g, q)) head(g, rank, n, x);
     for (int32_t u = ht_pipe_end_block(g, q) - 1; u >= begin; u--) {
+        if (u < end && !at_once && (u + 1 == end || segment_of(g, u + 1) == u + 1))
+            recompute(g, rank, x, segment_of(g, u), u + 1);
         backward(g, rank, x, u);
         drop_param(g, rank, n, u);
-        accumulate(g, rank, x, u);
+        collect(g, rank, x, u);
     }
-    if (q > 0) return;
-    backward(g, rank, x, 0);
-    accumulate(g, rank, x, 0);
+    if (q == 0) {
+        backward(g, rank, x, 0);
+        collect(g, rank, x, 0);
+    }
+    collect(g, rank, x, -1);
+    if (q == 0 && g->d.table && ht_pipe_scatters(g)) collect_table(g, x);
 }

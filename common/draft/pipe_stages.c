@@ -6,6 +6,7 @@
 #include "common/kernels/undo.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* ---- shape ----------------------------------------------------------------------------------------------------- */
 
@@ -83,14 +84,58 @@ int32_t ht_pipe_first_unit_in(const struct ht_scenario *sc, const struct ht_pipe
     return first_unit(sc, blocks_of(sc, y, k), stages_of(y, &x), q);
 }
 
-int32_t ht_pipe_holder(const struct ht_pipe *g, int32_t k, int32_t unit)
+/* ---- who steps which unit -------------------------------------------------------------------------------------- */
+
+struct ht_pipe_holders ht_pipe_find_holders(const struct ht_scenario *sc, const struct ht_pipe_style *y,
+                                            const struct ht_layout *layout)
 {
-    const struct ht_replica *x = &g->d.layout->replicas[k];
-    const int64_t *blocks = blocks_of(g->d.scenario, g->style, k);
-    struct ht_pipe_shape shape = ht_pipe_replica_shape(g->style, x);
-    int32_t n = ht_pipe_backward_stages(&shape), q = n - 1;
-    while (first_unit(g->d.scenario, blocks, n, q) > unit) q--;
-    return ht_layout_rank(g->d.layout, k, ht_pipe_backward_rank(&shape, q), g->d.part);
+    struct ht_pipe_holders h = {.layout = layout, .n_units = layout->n_units, .tied = sc->model.tied};
+    h.stage = HT_NEW_ARRAY(int32_t, (int64_t)layout->n_replicas * layout->n_units);
+    for (int32_t k = 0; k < layout->n_replicas; k++) {
+        struct ht_pipe_shape shape = ht_pipe_replica_shape(y, &layout->replicas[k]);
+        const int64_t *blocks = blocks_of(sc, y, k);
+        int32_t n = ht_pipe_backward_stages(&shape);
+        for (int32_t q = 0, u = 0; q < n; q++)
+            for (int32_t end = first_unit(sc, blocks, n, q + 1); u < end; u++)
+                h.stage[k * h.n_units + u] = ht_pipe_backward_rank(&shape, q);
+    }
+    return h;
+}
+
+int32_t ht_pipe_group(const struct ht_pipe_holders *h, int32_t unit, int32_t part, int32_t *ranks)
+{
+    int32_t n = 0;
+    for (int32_t k = 0; k < h->layout->n_replicas; k++) {
+        const int32_t *stage = &h->stage[k * h->n_units], head = stage[h->n_units - 1];
+        ranks[n++] = ht_layout_rank(h->layout, k, stage[unit], part);
+        if (unit == 0 && h->tied && head != stage[0]) ranks[n++] = ht_layout_rank(h->layout, k, head, part);
+    }
+    return n;
+}
+
+bool ht_pipe_same_group(const struct ht_pipe_holders *h, int32_t a, int32_t b)
+{
+    bool same = !h->tied || (a && b);
+    for (int32_t k = 0; k < h->layout->n_replicas && same; k++)
+        same = h->stage[k * h->n_units + a] == h->stage[k * h->n_units + b];
+    return same;
+}
+
+void ht_pipe_shard(const struct ht_scenario *sc, const struct ht_pipe_style *y, struct ht_layout *l)
+{
+    struct ht_pipe_holders h = ht_pipe_find_holders(sc, y, l);
+    int32_t *ranks = HT_NEW_ARRAY(int32_t, 2 * l->n_replicas);
+    memset(l->shards, 0, sizeof *l->shards * (size_t)l->n_units * (size_t)l->n_ranks);
+    l->sharding = HT_SHARD_ALL;
+    for (int32_t q = 0; q < l->tp; q++) {
+        struct ht_model part = ht_model_part(&sc->model, q, l->tp);
+        for (int32_t u = 0; u < l->n_units; u++) {
+            int32_t n = ht_pipe_group(&h, u, q, ranks);
+            ht_layout_cut_over(l, u, ht_unit_params(&part, u), ranks, n);
+        }
+    }
+    free(ranks);
+    free(h.stage);
 }
 
 /* ---- parameters that a pass reads ------------------------------------------------------------------------------ */
@@ -108,6 +153,19 @@ bool ht_pipe_has_head(const struct ht_pipe *g, int32_t q)
 int32_t ht_pipe_end_block(const struct ht_pipe *g, int32_t q)
 {
     return ht_pipe_has_head(g, q) ? ht_pipe_head(g) : g->first[q + 1];
+}
+
+int32_t ht_pipe_end_recomputed(const struct ht_pipe *g, int32_t q)
+{
+    int32_t begin = ht_pipe_first_block(g, q), n = ht_pipe_end_block(g, q) - begin;
+    if (!g->style->recompute) return begin;
+    return begin + (g->style->recomputed && g->style->recomputed < n ? g->style->recomputed : n);
+}
+
+unsigned ht_pipe_dropped(const struct ht_pipe *g, int32_t unit)
+{
+    if (!g->style->recompute || unit >= ht_pipe_end_recomputed(g, g->stage_of[unit])) return 0;
+    return g->style->attention_only && unit > 0 ? 1u << HT_SUB_ATTENTION : HT_ALL_SUB_OPS;
 }
 
 bool ht_pipe_forward_has_head(const struct ht_pipe *g, int32_t i)
@@ -195,6 +253,28 @@ static enum ht_status check_pipeline(const struct ht_scenario *scenario, const s
     return HT_OK;
 }
 
+/* Checks that there are several pipelines for ZeRO, and, if passes reduce, that they do so in one order. */
+static enum ht_status check_zero(const struct ht_scenario *sc, const struct ht_pipe_style *y, struct ht_error *err)
+{
+    const struct ht_layout *l = y->layout;
+    bool alike = true;
+    if (!y->zero) return HT_OK;
+    if (!l || l->n_replicas == 1)
+        return ht_fail(err, HT_BAD_INPUT, "ZeRO-%d with one pipeline: expected several, which share the states",
+                       y->zero);
+    struct ht_pipe_holders h = ht_pipe_find_holders(sc, y, l);
+    for (int32_t k = 1; k < l->n_replicas && y->zero == 2; k++) {
+        const struct ht_replica *a = &l->replicas[0], *b = &l->replicas[k];
+        alike &= a->n_ranks == b->n_ranks && a->n_micro_batches == b->n_micro_batches;
+        for (int32_t u = 0; u < h.n_units; u++) alike &= h.stage[u] == h.stage[k * h.n_units + u];
+    }
+    free(h.stage);
+    return alike ? HT_OK
+                 : ht_fail(err, HT_BAD_INPUT,
+                           "ZeRO-2 with pipelines that differ: expected as many devices, micro-batches and blocks of "
+                           "each stage, since all reduce gradients in the order of their passes");
+}
+
 enum ht_status ht_pipe_check(const struct ht_scenario *scenario, const struct ht_pipe_style *y, struct ht_error *err)
 {
     enum ht_undo_kind undo;
@@ -204,6 +284,7 @@ enum ht_status ht_pipe_check(const struct ht_scenario *scenario, const struct ht
         status = check_pipeline(scenario, y, &x, err);
     }
     if (!status) status = check_blocks(scenario, y, err);
+    if (!status) status = check_zero(scenario, y, err);
     if (status) return status;
     ht_pipe_control(scenario, y, &undo);
     if (scenario->control.mode == HT_CONTROL_ROLLBACK && undo == HT_UNDO_UNLOGGED)

@@ -34,6 +34,8 @@
  * ends a pass, and what comes after it is not gathered ahead. With blocks_gathers nothing is prefetched, and RS3 precedes
  * AG2 (BackwardPrefetch none).
  *
+ * Pipelines append these collectives by themselves, over the ranks that have a unit (common/draft/pipe.h).
+ *
  * Ranks with fewer micro-batches than others, or none, join the collectives of the rounds that they lack: an all-gather
  * sends their shard and gives them nothing, a reduce-scatter gives them their shard of the others' sum.
  */
@@ -46,48 +48,57 @@ void ht_zero_begin_slot(struct ht_draft *g)
     g->slot = g->computed;
 }
 
+static struct ht_zero_group everyone(const struct ht_draft *g)
+{
+    return (struct ht_zero_group){.n = g->layout->n_ranks, .crosses = g->links[g->rank].leads};
+}
+
+/* Returns the elements of the shard of a group's i-th rank. */
+static int64_t shard_of(const struct ht_draft *g, int32_t unit, const struct ht_zero_group *group, int32_t i)
+{
+    return ht_layout_shard(g->layout, ht_draft_unit(g, unit), group->ranks ? group->ranks[i] : i)->padded;
+}
+
 /* Returns the elements that pass a rank each way. In a ring all shards but one pass it, whether parameters or sums. We
    take the rank's own for that one, so that uneven shards pass little more than even ones. What the programs'
    collectives take longer for uneven shards is in the cost (even_bytes of the work). A rank without a micro-batch in
    this round (takes_part false) only sends its shard, or only receives it. */
-static int64_t traffic(const struct ht_draft *g, int32_t unit, bool takes_part)
+static int64_t traffic(const struct ht_draft *g, int32_t unit, bool takes_part, const struct ht_zero_group *group)
 {
-    int64_t own = ht_layout_shard(g->layout, unit, g->rank)->padded, all = 0;
-    for (int32_t r = 0; r < g->layout->n_ranks; r++) all += ht_layout_shard(g->layout, unit, r)->padded;
+    int64_t own = ht_layout_shard(g->layout, ht_draft_unit(g, unit), g->rank)->padded, all = 0;
+    for (int32_t i = 0; i < group->n; i++) all += shard_of(g, unit, group, i);
     return takes_part ? all - own : own;
 }
 
 /* Returns the elements that would pass a rank each way if the unit's shards were even; 0 if they are. */
-static int64_t even_traffic(const struct ht_draft *g, int32_t unit)
+static int64_t even_traffic(const struct ht_draft *g, int32_t unit, const struct ht_zero_group *group)
 {
-    int64_t n = g->layout->n_ranks, first = ht_layout_shard(g->layout, unit, 0)->padded, all = 0;
+    int64_t first = shard_of(g, unit, group, 0), all = 0;
     bool even = true;
-    for (int32_t r = 0; r < n; r++) {
-        all += ht_layout_shard(g->layout, unit, r)->padded;
-        even &= ht_layout_shard(g->layout, unit, r)->padded == first;
+    for (int32_t i = 0; i < group->n; i++) {
+        all += shard_of(g, unit, group, i);
+        even &= shard_of(g, unit, group, i) == first;
     }
-    return even ? 0 : (n - 1) * ((all + n - 1) / n);
+    return even ? 0 : (group->n - 1) * ((all + group->n - 1) / group->n);
 }
 
 static void collective(struct ht_draft *g, enum ht_op_kind kind, int32_t lane, int32_t unit, enum ht_dtype dtype,
-                       int64_t sent, int64_t even, int32_t members, bool crosses)
+                       int64_t sent, int64_t even, const struct ht_zero_group *group)
 {
     struct ht_schedule *s = g->schedule;
-    struct ht_work w = ht_uneven_collective_work(kind, members, dtype, sent, even);
+    struct ht_work w = ht_uneven_collective_work(kind, group->n, dtype, sent, even);
     /* The label has no micro-batch: each rank has a different one. */
     ht_add_op(s, kind, lane, ht_draft_label(g, unit, -1), ht_add_work(s, &w));
-    ht_charge_collective(s, g->links, crosses, w.bytes);
+    ht_charge_collective(s, g->links, group->crosses, w.bytes);
     ht_draft_chain(g);
 }
 
-void ht_zero_all_gather(struct ht_draft *g, int32_t unit, int32_t mb)
+void ht_zero_all_gather_over(struct ht_draft *g, int32_t unit, bool takes_part, const struct ht_zero_group *group)
 {
     struct ht_schedule *s = g->schedule;
-    bool takes_part = mb < g->own_mb;
-    if (g->gathered[unit]) return;
-    collective(g, HT_OP_ALL_GATHER, g->lanes->gather, unit, g->scenario->numerics.param, traffic(g, unit, takes_part),
-               even_traffic(g, unit), g->layout->n_ranks, g->links[g->rank].leads);
-    ht_op_name(s, "AG%d", unit);
+    collective(g, HT_OP_ALL_GATHER, g->lanes->gather, unit, g->scenario->numerics.param,
+               traffic(g, unit, takes_part, group), even_traffic(g, unit, group), group);
+    ht_op_name(s, "AG%d", ht_draft_unit(g, unit));
     ht_op_after(s, g->ahead);
     if (g->cast_on_use[unit]) ht_op_effect(s, g->master[unit], HT_DEVICE, HT_NEED);
     ht_op_effect(s, g->param[unit], HT_DEVICE, g->cast_on_use[unit] ? HT_PRODUCE | HT_RELEASE : HT_NEED);
@@ -95,20 +106,33 @@ void ht_zero_all_gather(struct ht_draft *g, int32_t unit, int32_t mb)
     g->gathered[unit] = true;
 }
 
-static void append_reduce_scatter(struct ht_draft *g, int32_t unit, int32_t mb)
+void ht_zero_all_gather(struct ht_draft *g, int32_t unit, int32_t mb)
+{
+    struct ht_zero_group group = everyone(g);
+    if (!g->gathered[unit]) ht_zero_all_gather_over(g, unit, mb < g->own_mb, &group);
+}
+
+void ht_zero_reduce_scatter_over(struct ht_draft *g, int32_t unit, int32_t mb, const struct ht_zero_group *group)
 {
     const struct ht_numerics *n = &g->scenario->numerics;
     struct ht_schedule *s = g->schedule;
     bool own = mb < g->own_mb, once = g->reduce_once;
     int32_t at = ht_draft_at(g, unit, mb), whole = once ? g->full_sum[unit] : own ? g->full_grad[at] : -1;
+    int32_t of = ht_draft_unit(g, unit);
     collective(g, HT_OP_REDUCE_SCATTER, g->lanes->reduce, unit, once ? n->accumulate : n->reduce,
-               traffic(g, unit, whole >= 0), even_traffic(g, unit), g->layout->n_ranks, g->links[g->rank].leads);
+               traffic(g, unit, whole >= 0, group), even_traffic(g, unit, group), group);
     if (g->n_mb > 1 && !once)
-        ht_op_name(s, "RS%d.%d", unit, mb);
+        ht_op_name(s, "RS%d.%d", of, mb);
     else
-        ht_op_name(s, "RS%d", unit);
+        ht_op_name(s, "RS%d", of);
     if (whole >= 0) ht_op_effect(s, whole, HT_DEVICE, HT_NEED | HT_RELEASE);
     ht_op_effect(s, mb && !once ? g->grad_mb[at] : g->grad[unit], HT_DEVICE, HT_PRODUCE);
+}
+
+static void append_reduce_scatter(struct ht_draft *g, int32_t unit, int32_t mb)
+{
+    struct ht_zero_group group = everyone(g);
+    ht_zero_reduce_scatter_over(g, unit, mb, &group);
 }
 
 void ht_zero_reduce_scatter(struct ht_draft *g, int32_t unit, int32_t mb)
@@ -128,17 +152,22 @@ void ht_zero_end_gathers(struct ht_draft *g)
     g->held_unit = -1;
 }
 
-void ht_zero_all_reduce(struct ht_draft *g, int32_t unit, int32_t members, bool crosses)
+void ht_zero_all_reduce(struct ht_draft *g, int32_t unit, int32_t n, const struct ht_zero_group *group)
 {
-    const struct ht_numerics *n = &g->scenario->numerics;
-    collective(g, HT_OP_ALL_REDUCE, g->lanes->reduce, unit, g->n_mb > 1 ? n->accumulate : n->reduce,
-               ht_all_reduce_elements(g->scenario, ht_draft_unit(g, unit), members), 0, members, crosses);
-    ht_op_name(g->schedule, "AR%d", ht_draft_unit(g, unit));
-    ht_op_effect(g->schedule, g->grad[unit], HT_DEVICE, HT_UPDATE);
+    const struct ht_numerics *x = &g->scenario->numerics;
+    struct ht_schedule *s = g->schedule;
+    int64_t elements = 0;
+    for (int32_t u = unit; u < unit + n; u++)
+        elements += ht_all_reduce_elements(g->scenario, ht_draft_unit(g, u), group->n);
+    collective(g, HT_OP_ALL_REDUCE, g->lanes->reduce, unit, g->n_mb > 1 ? x->accumulate : x->reduce, elements, 0,
+               group);
+    s->ops[s->n_ops - 1].label.n_units = n;
+    ht_op_name(s, "AR%d", ht_draft_unit(g, unit));
+    for (int32_t u = unit; u < unit + n; u++) ht_op_effect(s, g->grad[u], HT_DEVICE, HT_UPDATE);
 }
 
 void ht_draft_all_reduce(struct ht_draft *g, int32_t unit)
 {
-    int32_t n = g->layout->n_replicas;
-    if (n > 1 && !g->sharded) ht_zero_all_reduce(g, unit, n, g->links[g->rank].leads);
+    struct ht_zero_group replicas = {.n = g->layout->n_replicas, .crosses = g->links[g->rank].leads};
+    if (replicas.n > 1 && !g->sharded) ht_zero_all_reduce(g, unit, 1, &replicas);
 }

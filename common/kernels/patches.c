@@ -6,7 +6,7 @@
  *     backward    rows: X | features: dW = dout^T X, dwpe[t] = sum of dout[.,t] over sequences, dcls = dwpe[0],
  *                 db = sum of the other dwpe[t] before they are rounded
  *
- * A patch is flattened as a convolution's weight is in PyTorch: channel, row, column.
+ * Of a model in parts each computes all of it. A patch is flattened as a convolution's weight is in PyTorch: channel, row, column.
  */
 #include "common/kernels/patches.h"
 
@@ -42,7 +42,7 @@ static void init(struct patches *e, const struct ht_unit_args *args, const unsig
     struct ht_workspace_layout w;
     ht_unit_param_parts(args->model, 0, parts);
     ht_unit_workspace(args->model, 0, args->batch, args->seq, args->dtype, grad != NULL, &w);
-    assert(args->seq == args->model->max_seq && ht_model_parts(args->model) == 1);
+    assert(args->seq == args->model->max_seq);
     *e = (struct patches){.simd = ht_simd_for(args->dtype),
                           .m = args->model,
                           .type = args->dtype,

@@ -22,11 +22,12 @@
  *     backward    gradient of norm2, of norm1               summed
  *     embedding   rows of the part's tokens, else 0         summed: exactly the token's row
  *     head        log-sum-exp of each row's part            gathered, with the target's logit; dnorm summed
+ *     classifier, ViT's embedding                           nothing: every part computes all of it
  *
  * Sums are from the left in the order of parts, in FP32, rounded to the storage type once; each part's own term was
  * rounded before.
  *
- * GPT, LLaMA, BERT and ViT, without dropout, and classifiers in one part: the caller has rejected other models.
+ * GPT, LLaMA, BERT and ViT, without dropout: the caller has rejected other models.
  */
 #ifndef HT_KERNELS_UNIT_H
 #define HT_KERNELS_UNIT_H

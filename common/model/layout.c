@@ -453,7 +453,8 @@ void ht_unit_workspace(const struct ht_model *m, int64_t unit, int64_t batch, in
             add_act(&l, &out->row_loss, batch * ht_model_head_rows(m, seq) * 8);
         if (backward && m->arch == HT_ARCH_BERT) add_act(&l, &out->pooled, batch * C * e);
         if (backward && ht_arch_gated(m->arch)) add_act(&l, &out->dmodulation, batch * 2 * C * 4);
-        if (!backward && ht_model_parts(m) > 1) add_act(&l, &out->part_rows, (1 + ht_model_parts(m)) * BT * 2 * 4);
+        if (!backward && ht_model_parts(m) > 1 && !ht_arch_classifies(m->arch))
+            add_act(&l, &out->part_rows, (1 + ht_model_parts(m)) * BT * 2 * 4);
         add_act(&l, &out->held, held_by_head(m, batch, seq, e, backward));
         break;
     }

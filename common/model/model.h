@@ -180,6 +180,8 @@ static inline bool ht_arch_post_norm(enum ht_arch arch) { return arch == HT_ARCH
 static inline bool ht_arch_classifies(enum ht_arch arch) { return arch == HT_ARCH_BERT || arch == HT_ARCH_VIT; }
 static inline bool ht_arch_has_patches(enum ht_arch arch) { return arch == HT_ARCH_VIT || arch == HT_ARCH_DIT; }
 static inline bool ht_arch_gated(enum ht_arch arch) { return arch == HT_ARCH_DIT; }
+/* Returns true if every tensor-parallel part has and computes the whole unit. */
+static inline bool ht_arch_repeats(enum ht_arch arch, enum ht_unit_kind kind) { return kind == HT_UNIT_HEAD ? ht_arch_classifies(arch) : kind == HT_UNIT_EMBEDDING && ht_arch_has_patches(arch); }
 /* Returns the rows of logits, and so of targets, of a sequence: a classifier's head has one. */
 static inline int64_t ht_model_head_rows(const struct ht_model *m, int64_t seq) { return ht_arch_classifies(m->arch) ? 1 : seq; }
 /* Return ViT's and DiT's N, and P: the elements of a patch; both 0 in other models. */
@@ -334,8 +336,8 @@ int ht_unit_param_parts(const struct ht_model *m, int64_t unit, struct ht_param_
  *     norms, other biases, positions          every part has all of them
  *
  * So each part computes its own heads and columns from the same (B,T,C) input, and the parts' contributions to the
- * (B,T,C) output are summed. Norms and biases that every part has get the same gradient in each. Classifiers and
- * DiT are not cut.
+ * (B,T,C) output are summed. Norms and biases that every part has get the same gradient in each. So do whole units that
+ * every part has: the head of a classifier, which is small, and ViT's embedding. DiT is not cut.
  */
 struct ht_model ht_model_part(const struct ht_model *m, int32_t part, int32_t parts);
 /* Checks that a model can be cut into n parts: n divides heads, heads of keys and F, and leaves each part a token.

@@ -19,9 +19,7 @@ const char *ht_model_cannot_part(const struct ht_model *m, int32_t parts, char *
     last.part = parts - 1;
     last.parts = parts;
     int64_t kv_heads = m->kv_heads ? m->kv_heads : m->heads;
-    if (ht_arch_classifies(m->arch) && parts > 1)
-        snprintf(buf, n, "classifier");
-    else if (ht_arch_gated(m->arch) && parts > 1)
+    if (ht_arch_gated(m->arch) && parts > 1)
         snprintf(buf, n, "conditioning");
     else if (m->heads % parts)
         snprintf(buf, n, "%lld heads", (long long)m->heads);

@@ -104,6 +104,7 @@ static struct ht_shape ht_shape_of(const struct ht_work *w)
 {
     double t = w->tp > 1 ? w->tp : 1, heads = w->heads > 0 ? (double)w->heads : 1;
     double kv_heads = w->kv_heads > 0 ? (double)w->kv_heads : heads;
+    double tables = ht_arch_repeats(w->arch, w->unit) ? 1 : t; /* parts of the token table */
     return (struct ht_shape){
         .N = (double)w->batch * (double)w->seq,
         .B = (double)w->batch,
@@ -112,7 +113,7 @@ static struct ht_shape ht_shape_of(const struct ht_work *w)
         .H = heads / t,
         .D = (double)w->width / heads,
         .F = (double)w->ffn / t,
-        .V = (double)w->vocab / t,
+        .V = (double)w->vocab / tables,
         .K = (double)w->width / heads * kv_heads,
         .e = (double)ht_dtype_bytes(w->dtype),
         .g = (double)ht_dtype_bytes(w->grad_dtype),

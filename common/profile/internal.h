@@ -56,6 +56,7 @@ const char *ht_kind_description(const char *device, const char *host, char buf[H
 struct ht_reach {
     bool crosses;     /* it leaves the rank's node */
     bool shares_node; /* and has several members on a node */
+    int32_t nodes;    /* on which it has members */
     int32_t between;  /* the slowest connection between two of its nodes: index in cluster->between; -1: the NICs */
 };
 

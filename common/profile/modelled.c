@@ -135,7 +135,7 @@ static struct ht_ring ht_ring_of(const struct ht_machine *m, const struct ht_lin
         rate = ht_machine_stages(m) ? ht_machine_ring_rate(m) : ht_link_rate_at(inside, bytes);
     if (outside) {
         double port = m->has_nvlink ? INFINITY : ht_link_rate(&m->pcie);
-        ring.nodes = reach.shares_node ? (w->ranks + (int32_t)m->n_gpus - 1) / (int32_t)m->n_gpus : w->ranks;
+        ring.nodes = reach.nodes;
         ring.outside_s = ht_seconds(outside->latency_ns);
         rate = fmin(fmin(rate, port), ht_link_rate_at(outside, bytes));
     }

@@ -9,6 +9,7 @@
 #include "common/base/array.h"
 #include "common/base/minmax.h"
 #include "common/profile/internal.h"
+#include "common/schedule/residency.h"
 
 struct ht_profile *ht_profile_create(const char *name, const char *source)
 {
@@ -139,14 +140,25 @@ static void ht_reach_add(const struct ht_cluster *c, int32_t node, int32_t other
     if (slower) reach->between = between;
 }
 
-/* Returns how far the op's group reaches. Members have consecutive ids. */
-static struct ht_reach ht_reach_of(const struct ht_cluster *c, const struct ht_schedule *s, int32_t op)
+/* Counts the nodes of group [first, end). seen[node] is the first op + 1 of the last group on the node. */
+static int32_t ht_count_nodes(const struct ht_schedule *s, int32_t first, int32_t end, int32_t *seen)
 {
-    struct ht_reach reach = {.between = -1};
-    int32_t match = s->ops[op].match, first = op, node = s->rank_node[ht_op_rank(s, op)];
-    if (match < 0) return reach;
-    while (first > 0 && s->ops[first - 1].match == match) first--;
-    for (int32_t i = first; i < s->n_ops && s->ops[i].match == match; i++)
+    int32_t n = 0;
+    for (int32_t i = first; i < end; i++) {
+        int32_t *of_node = &seen[s->rank_node[ht_op_rank(s, i)]];
+        n += *of_node != first + 1;
+        *of_node = first + 1;
+    }
+    return n;
+}
+
+/* Returns how far the op's group [first, end) reaches, which is on so many nodes. */
+static struct ht_reach ht_reach_of(const struct ht_cluster *c, const struct ht_schedule *s, int32_t op, int32_t first,
+                                   int32_t end, int32_t nodes)
+{
+    struct ht_reach reach = {.nodes = nodes, .between = -1};
+    int32_t node = s->rank_node[ht_op_rank(s, op)];
+    for (int32_t i = first; i < end; i++)
         if (i != op) ht_reach_add(c, node, s->rank_node[ht_op_rank(s, i)], &reach);
     return reach;
 }
@@ -155,23 +167,25 @@ static struct ht_reach ht_reach_of(const struct ht_cluster *c, const struct ht_s
    not enough. */
 static struct ht_reach ht_reach_of_members(const struct ht_cluster *c, int64_t rank, int32_t members)
 {
-    struct ht_reach reach = {.between = -1};
+    struct ht_reach reach = {.nodes = 1, .between = -1};
     int64_t node, gpus = ht_cluster_node_of(c, rank, &node)->n_gpus;
     reach.shares_node = gpus > 1;
     reach.crosses = members > gpus;
+    if (reach.crosses) reach.nodes = (members + (int32_t)gpus - 1) / (int32_t)gpus;
     for (int64_t other = 0; other < c->n_nodes && members > gpus; other++)
         if (other != node) ht_reach_add(c, (int32_t)node, (int32_t)other, &reach);
     return reach;
 }
 
-/* Number the reaches of a cluster's groups. */
-static int32_t ht_n_reaches(const struct ht_cluster *c)
+/* Number the reaches of groups on at most so many nodes. */
+static int32_t ht_n_reaches(const struct ht_cluster *c, int32_t nodes)
 {
-    return c ? 4 * ((int32_t)c->n_between + 1) : 1;
+    return 4 * ((c ? (int32_t)c->n_between : 0) + 1) * (nodes + 1);
 }
-static int32_t ht_reach_index(struct ht_reach reach)
+static int32_t ht_reach_index(struct ht_reach reach, int32_t nodes)
 {
-    return 4 * (reach.between + 1) + 2 * reach.shares_node + reach.crosses;
+    int32_t at = reach.nodes + (nodes + 1) * (reach.between + 1);
+    return 4 * at + 2 * reach.shares_node + reach.crosses;
 }
 
 /* ---- costs ---- */
@@ -258,18 +272,22 @@ enum ht_status ht_profile_costs(const struct ht_profile *p, const struct ht_sche
     int32_t *kinds = HT_NEW_ARRAY(int32_t, 2 * (int64_t)s->n_ranks), *examples = kinds + s->n_ranks;
     int32_t n_kinds = ht_rank_kinds(p, s->n_ranks, kinds, examples);
     /* table[(kind, reach, work)]: -1 until computed */
-    size_t n_reaches = (size_t)ht_n_reaches(p->cluster), cells = n_reaches * (size_t)n_kinds * (size_t)s->n_works;
+    size_t n_reaches = (size_t)ht_n_reaches(p->cluster, s->n_nodes),
+           cells = n_reaches * (size_t)n_kinds * (size_t)s->n_works;
     int64_t *table = HT_NEW_ARRAY(int64_t, cells);
     memset(table, 0xff, cells * sizeof(*table));
+    int32_t *seen = HT_NEW_ARRAY(int32_t, s->n_nodes), first = 0, end = 0, nodes = 0;
     for (int32_t op = 0; op < s->n_ops && !st; op++) {
         int32_t work = s->ops[op].work, kind = kinds[ht_op_rank(s, op)];
         struct ht_reach reach = {.between = -1};
-        if (p->cluster) reach = ht_reach_of(p->cluster, s, op);
-        size_t row = n_reaches * (size_t)kind + (size_t)ht_reach_index(reach);
+        if (op == end) first = op, end = ht_group_end(s, op), nodes = ht_count_nodes(s, first, end, seen);
+        if (p->cluster) reach = ht_reach_of(p->cluster, s, op, first, end, nodes);
+        size_t row = n_reaches * (size_t)kind + (size_t)ht_reach_index(reach, s->n_nodes);
         int64_t *cell = &table[row * (size_t)s->n_works + (size_t)work];
         if (*cell < 0) st = ht_rank_cost(p, examples[kind], reach, &s->works[work], err, cell);
         cost_ns[op] = *cell;
     }
+    free(seen);
     free(table);
     free(kinds);
     return st;

@@ -97,7 +97,7 @@ struct ht_part_sums ht_work_part_sums(const struct ht_work *w)
     uint32_t summed = backward ? 1u << HT_SUB_QKV | 1u << HT_SUB_FC1 : 1u << HT_SUB_PROJ | 1u << HT_SUB_FC2;
     int64_t elements = w->batch * w->seq * (logits ? w->tp : w->width); /* an all-gather sends half as much */
     struct ht_part_sums sums = {0};
-    if (w->tp <= 1) return sums;
+    if (w->tp <= 1 || ht_arch_repeats(w->arch, w->unit)) return sums;
     sums.n = w->unit == HT_UNIT_BLOCK ? __builtin_popcount(w->sub_ops & summed) : w->unit == HT_UNIT_HEAD || !backward;
     sums.n *= w->n_units;
     sums.bytes = 2 * (w->tp - 1) * ((elements + w->tp - 1) / w->tp) * ht_dtype_bytes(logits ? HT_F32 : w->dtype);

@@ -15,14 +15,15 @@ static double op_flops(const struct ht_schedule *s, const struct ht_model *m, in
     const struct ht_work *w = &s->works[op->work];
     bool backward = op->kind == HT_OP_BACKWARD;
     if (!backward && op->kind != HT_OP_FORWARD && op->kind != HT_OP_RECOMPUTE) return 0;
-    double flops = 0;
+    double flops = 0, parts = w->tp > 1 ? w->tp : 1;
     for (int64_t u = op->label.unit; u >= 0 && u < op->label.unit + op->label.n_units; u++) {
         bool block = ht_model_unit_kind(m, u) == HT_UNIT_BLOCK;
-        if (!block) flops += ht_unit_flops(m, u, w->batch, w->seq);
+        double times = ht_arch_repeats(m->arch, ht_model_unit_kind(m, u)) ? parts : 1;
+        if (!block) flops += times * ht_unit_flops(m, u, w->batch, w->seq);
         for (int sub = 0; sub < HT_N_SUB_OPS && block; sub++)
             if (w->sub_ops >> sub & 1) flops += ht_sub_op_flops(m, (enum ht_sub_op)sub, w->batch, w->seq);
     }
-    return flops * (backward ? 2 : 1) / (w->tp > 1 ? w->tp : 1);
+    return flops * (backward ? 2 : 1) / parts;
 }
 
 static double dense_peak(const struct ht_gpu *gpu, enum ht_dtype dtype)

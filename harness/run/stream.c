@@ -121,7 +121,7 @@ static enum ht_status read_here(struct ht_stream *x, struct ht_piece piece, int3
     enum ht_status status = HT_OK;
     bool found = false;
     for (int64_t i = 0; i < n && status == HT_OK; i++) {
-        if (copies[i].rank != x->rank || copies[i].stale || !ht_state_has(&copies[i], piece, share)) continue;
+        if (copies[i].rank != x->rank || copies[i].stale || !ht_state_has(x->map, &copies[i], piece, share)) continue;
         status = read_copy(x, &copies[i], piece, share, found ? x->other : out, err);
         if (status == HT_OK && found && memcmp(out, x->other, bytes) != 0)
             status = differ(x, piece, out, x->other, err);
@@ -139,7 +139,7 @@ static enum ht_status write_here(struct ht_stream *x, struct ht_piece piece, con
     for (int64_t i = 0; i < n && status == HT_OK; i++) {
         const struct ht_state_copy *c = &copies[i];
         struct ht_state_run run;
-        if (c->rank != x->rank || !ht_state_has(c, piece, -1)) continue;
+        if (c->rank != x->rank || !ht_state_has(x->map, c, piece, -1)) continue;
         for (int64_t at = piece.begin; status == HT_OK && ht_state_next_run(x->map, c, piece, &at, &run);) {
             const void *from = values + run.in_piece;
             if (c->type != HT_F32) ht_round_copy(NULL, from, x->other, c->type, run.count);
@@ -228,7 +228,8 @@ static void find_ranks(struct ht_stream *x, struct ht_piece piece, int32_t share
     int64_t n = ht_state_map_copies(x->map, piece.unit, piece.part, &copies);
     memset(x->has, 0, (size_t)x->job->schedule->n_ranks * sizeof(*x->has));
     for (int64_t i = 0; i < n; i++)
-        if (ht_state_has(&copies[i], piece, share) && (stale_too || !copies[i].stale)) x->has[copies[i].rank] = true;
+        if (ht_state_has(x->map, &copies[i], piece, share) && (stale_too || !copies[i].stale))
+            x->has[copies[i].rank] = true;
 }
 
 /* ---- reading ---------------------------------------------------------------------------------------------------- */

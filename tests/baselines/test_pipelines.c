@@ -92,6 +92,41 @@ START_TEST(keeps_activations)
 END_TEST
 
 /*
+ * Recomputation block by block: lohan-30b in eight parts on a DGX A100, one micro-batch of 32 sequences. The peak is at the
+ * last block's backward, with the inputs X of the 48 blocks; the head has dropped its own. Beside them are one block's
+ * activations A, its scratch and its gradient G, the gradient of its output, which is as large as X, and that of its input.
+ * The head's gradient is there, and with it the tied table's:
+ *
+ *     14 P + 2 G(49) + 2 G(0) + 2 G(48) + 48 X + 2 X + A + scratch     P: parameters of a part
+ */
+START_TEST(recomputes_blocks)
+{
+    struct ht_scenario_request r = {.model = "lohan-30b", .cluster = "dgx-a100", .batch = 32, .micro_batch = 32};
+    struct ht_scenario sc = scenario_from(&r);
+    struct ht_settings forced = {.values = {{.name = "tp", .value = 8}, {.name = "recompute", .value = 1}}, .n = 2};
+    struct ht_plan plan = {0};
+    struct ht_proof v;
+    struct ht_error err = {0};
+    struct ht_schedule *s = build(&ht_dapple, &sc, forced, &plan);
+    struct ht_model m = ht_model_part(&sc.model, 0, 8);
+    int64_t x = ht_unit_input_bytes(&m, 1, 32, 1024, HT_F16);
+    int64_t block = ht_unit_activation_bytes(&m, 48, 32, 1024, HT_F16);
+    int64_t scratch = ht_unit_workspace_bytes(&m, 48, 32, 1024, HT_F16, true);
+    int64_t gradients = 2 * (ht_unit_params(&m, 49) + ht_unit_params(&m, 0) + ht_unit_params(&m, 48));
+    ck_assert_msg(ht_schedule_verify(s, &err, &v) == HT_OK, "%s", err.text);
+    ck_assert_int_eq(v.spaces[0].by_class[HT_CHECKPOINT], 48 * x);
+    ck_assert_int_eq(v.spaces[0].by_class[HT_ACTIVATION], block);
+    int64_t more = v.spaces[0].peak_bytes - (14 * ht_model_params(&m) + gradients + 50 * x + block + scratch);
+    ck_assert_int_ge(more, 0);
+    ck_assert_int_le(more, 512 * s->n_residents); /* rows are aligned */
+    ht_proof_free(&v);
+    ht_schedule_destroy(s);
+    ht_plan_free(&plan);
+    ht_scenario_free(&sc);
+}
+END_TEST
+
+/*
  * ZeRO-3 with offloading, two blocks, one micro-batch; every pass 2, every copy and step 1. A fetch begins when the
  * turn before its own does:
  *
@@ -137,6 +172,7 @@ int main(void)
     tcase_add_test(tc, orders);
     tcase_add_test(tc, fetches);
     tcase_add_test(tc, keeps_activations);
+    tcase_add_test(tc, recomputes_blocks);
     tcase_add_test(tc, zero3_offload);
     return pipe_main("pipelines as systems", tc);
 }

@@ -40,7 +40,12 @@ for ((i = 0; i < samples; i++)); do
     micro_batches=$((1 + RANDOM % 7))
     set=()
     case $system in
-    gpipe | dapple) set+=(--set "recompute=$((RANDOM % 2))") ;;
+    gpipe | dapple)
+        recompute=$((RANDOM % 3))
+        set+=(--set "recompute=$recompute")
+        [ $recompute != 1 ] || set+=(--set "segment=$((RANDOM % 3))")
+        [ $recompute = 0 ] || set+=(--set "c=$((1 + RANDOM % 2))")
+        ;;
     interleaved | megatron)
         v=$((1 + RANDOM % 2)) # in rounds, a micro-batch a rank
         micro_batches=$((ranks * (1 + RANDOM % 2)))

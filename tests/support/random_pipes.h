@@ -25,6 +25,10 @@ static inline struct ht_pipe_style random_style(uint64_t seed, uint64_t *at)
     y.early_recompute = draw(seed, at, 2);
     y.forward_head = y.recompute && draw(seed, at, 2);
     y.recompute_output = y.recompute && draw(seed, at, 2);
+    bool stages = y.d > 1 || y.recompute_output; /* which stages are recomputed at once */
+    y.segment = y.recompute && !stages ? (int32_t)draw(seed, at, 3) : 0;
+    y.recomputed = y.recompute && !stages ? (int32_t)draw(seed, at, 3) : 0;
+    y.attention_only = y.segment == 1 && draw(seed, at, 2);
     y.blocking_sends = draw(seed, at, 2);
     y.free_messages = draw(seed, at, 2);
     return y;

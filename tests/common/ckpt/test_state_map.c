@@ -54,7 +54,7 @@ static void check_shards(const struct ht_state_map *map, int64_t unit, enum ht_s
         p = ht_state_map_cut(map, p);
         ck_assert(p.end > p.begin && (p.end == n || p.end % each == 0));
         for (int64_t i = 0; i < n_copies; i++) {
-            if (!ht_state_has(&copies[i], p, -1)) continue;
+            if (!ht_state_has(map, &copies[i], p, -1)) continue;
             ck_assert_int_eq(copies[i].rank, p.begin / each);
             ck_assert_int_eq(copies[i].type != HT_F32, copies[i].stale);
             readable += !copies[i].stale;
@@ -207,19 +207,22 @@ START_TEST(long_pieces)
 }
 END_TEST
 
-/* Every unit's state in two tensor-parallel parts, on two replicas: rank = 2 replica + part. */
-static struct ht_schedule *in_parts(void)
+/* Every unit's state in two tensor-parallel parts, on two replicas: rank = 2 replica + part. sharded: each replica has one
+   half of each part. */
+static struct ht_schedule *in_parts(bool sharded)
 {
     struct ht_schedule *s = ht_schedule_create("parts", 4, 1, NULL);
     for (int32_t u = 0; u < ht_model_units(&model); u++)
         for (size_t c = 0; c < HT_COUNT(classes); c++)
             for (int32_t r = 0; r < 4; r++) {
                 struct ht_model part = ht_model_part(&model, r % 2, 2);
-                int64_t n = ht_unit_params(&part, u);
+                int64_t n = ht_unit_params(&part, u), half = (n + 1) / 2;
                 struct ht_tensor t = {.class = classes[c],
                                       .label = {.unit = u, .n_units = 1, .micro_batch = -1},
-                                      .bytes = n * (classes[c] == HT_PARAM ? 2 : 4),
-                                      .shard_end = n,
+                                      .bytes = (sharded ? half : n) * (classes[c] == HT_PARAM ? 2 : 4),
+                                      .shard_begin = sharded && r / 2 ? half : 0,
+                                      .shard_end = sharded && !(r / 2) ? half : n,
+                                      .sharded = sharded,
                                       .part = r % 2,
                                       .parts = 2,
                                       .rank = r};
@@ -228,10 +231,34 @@ static struct ht_schedule *in_parts(void)
     return s;
 }
 
-/* The runs of a piece's shares, one part's after the other's, are the piece; what all parts have is one share. */
-START_TEST(parts)
+/* Counts, for each element of a piece, the copies that have it; a copy has its part's share of the piece, or nothing. */
+static void count_copies(const struct ht_state_map *map, struct ht_piece p, int *seen)
 {
-    struct ht_schedule *s = in_parts();
+    const struct ht_state_copy *copies;
+    int64_t n = ht_state_map_copies(map, p.unit, p.part, &copies);
+    ck_assert_int_eq(n, 8); /* a master and its 16-bit copy on each rank */
+    for (int64_t i = 0; i < n; i++) {
+        const struct ht_state_copy *c = &copies[i];
+        struct ht_model part = ht_model_part(&model, c->rank % 2, 2);
+        struct ht_state_run run;
+        bool has = ht_state_has(map, c, p, c->tp_part);
+        ck_assert_int_eq(c->tp_part, c->rank % 2);
+        ck_assert_int_eq(has, ht_state_has(map, c, p, -1));
+        ck_assert(!ht_state_has(map, c, p, !c->tp_part));
+        for (int64_t at = p.begin; ht_state_next_run(map, c, p, &at, &run);)
+            for (int64_t k = 0; k < run.count; k++) {
+                struct ht_part_run r = ht_unit_part_run(&part, p.unit, c->begin + run.in_copy + k);
+                ck_assert_int_eq(r.whole, p.begin + run.in_piece + k);
+                ck_assert_int_eq(has, run.in_copy + k >= 0 && run.in_copy + k < c->end - c->begin);
+                seen[run.in_piece + k] += has;
+            }
+    }
+}
+
+/* The runs of a piece's shares, one part's after the other's, are the piece; what all parts have is one share. */
+static void check_parts(bool sharded)
+{
+    struct ht_schedule *s = in_parts(sharded);
     struct ht_error err = {0};
     struct ht_state_map *map;
     ck_assert_msg(ht_state_map_create(s, &model, HT_BF16, &err, &map) == HT_OK, "%s", err.text);
@@ -240,35 +267,33 @@ START_TEST(parts)
         for (struct ht_piece p = {.unit = u}; p.begin < ht_unit_params(&model, u); p.begin = p.end) {
             p.end = ht_unit_params(&model, u);
             p = ht_state_map_cut(map, p);
+            ck_assert_int_gt(p.end, p.begin);
             int32_t shares = ht_state_map_shares(map, p);
-            const struct ht_state_copy *copies;
-            int64_t n = ht_state_map_copies(map, u, HT_STATE_PARAM, &copies);
-            ck_assert_int_eq(n, 8); /* a master and its 16-bit copy on each rank */
             int *seen = HT_NEW_ARRAY(int, p.end - p.begin);
-            for (int64_t i = 0; i < n; i++) {
-                struct ht_model part = ht_model_part(&model, copies[i].rank % 2, 2);
-                struct ht_state_run run;
-                ck_assert_int_eq(copies[i].tp_part, copies[i].rank % 2);
-                ck_assert(ht_state_has(&copies[i], p, -1));
-                ck_assert(ht_state_has(&copies[i], p, copies[i].tp_part));
-                ck_assert(!ht_state_has(&copies[i], p, !copies[i].tp_part));
-                for (int64_t at = p.begin; ht_state_next_run(map, &copies[i], p, &at, &run);)
-                    for (int64_t k = 0; k < run.count; k++) {
-                        struct ht_part_run r = ht_unit_part_run(&part, u, run.in_copy + k);
-                        ck_assert_int_eq(r.whole, p.begin + run.in_piece + k);
-                        seen[run.in_piece + k]++;
-                    }
-            }
-            for (int64_t k = 0; k < p.end - p.begin; k++) ck_assert_int_eq(seen[k], shares == 2 ? 4 : 8);
+            count_copies(map, p, seen);
+            for (int64_t k = 0; k < p.end - p.begin; k++)
+                ck_assert_int_eq(seen[k], (shares == 2 ? 4 : 8) / (sharded ? 2 : 1));
             several += shares == 2;
             free(seen);
         }
-    ck_assert_int_eq(several, 1 + 2 * 6); /* the table; query, key and value, fc1 with their biases, projection, fc2 */
+    /* the table; query, key and value, fc1 with their biases, projection, fc2; shards cut some of them */
+    if (sharded)
+        ck_assert_int_gt(several, 1 + 2 * 6);
+    else
+        ck_assert_int_eq(several, 1 + 2 * 6);
     ht_state_map_destroy(map);
     ht_schedule_destroy(s);
+}
+
+START_TEST(parts)
+{
+    struct ht_error err = {0};
+    struct ht_state_map *map;
+    check_parts(false);
+    check_parts(true);
     /* Both replicas lack part 1 of the head's, which is a norm: part 0 has it. But not the table's. */
     for (int32_t u = 3; u >= 0; u -= 3) {
-        s = in_parts();
+        struct ht_schedule *s = in_parts(false);
         for (int32_t i = 0; i < s->n_tensors; i++)
             if (s->tensors[i].label.unit == u && s->tensors[i].part == 1) s->tensors[i].class = HT_GRAD;
         if (u == 0) {
@@ -279,9 +304,12 @@ START_TEST(parts)
         ht_state_map_destroy(map);
         ht_schedule_destroy(s);
     }
-    s = in_parts();
-    s->tensors[0].shard_begin = 1;
-    refused(s, HT_BF16, "unit 0: a tensor has elements 1 to 66 of the 66 of part 0 of 2; expected all");
+    /* Nobody has the first element of part 0's second half. */
+    struct ht_schedule *s = in_parts(true);
+    for (int32_t i = 0; i < s->n_tensors; i++)
+        if (s->tensors[i].label.unit == 1 && s->tensors[i].rank == 2)
+            s->tensors[i].shard_begin++, s->tensors[i].bytes -= s->tensors[i].class == HT_PARAM ? 2 : 4;
+    refused(s, HT_BF16, "unit 1: 1 of 510 elements of its param are resident nowhere");
 }
 END_TEST
 

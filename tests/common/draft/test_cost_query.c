@@ -2,6 +2,7 @@
 #include "common/base/array.h"
 #include "common/draft/cost_query.h"
 #include "common/draft/draft.h"
+#include "common/draft/pipe.h"
 #include "tests/support/scenario.h"
 
 #include <check.h>
@@ -163,6 +164,84 @@ START_TEST(the_slowest_rank)
 }
 END_TEST
 
+/* Builds pipelines of these ranks, whose stages have two parts, on nodes of two A100 and of two V100, and gives the cost of
+   each op. */
+static struct ht_schedule *build_parts(const struct ht_scenario *sc, const struct ht_profile *p, int32_t n,
+                                       const int64_t *ranks, const int64_t *l, const int64_t *place, int64_t **cost_ns)
+{
+    struct ht_pipe_style y = {.order = HT_PIPE_1F1B, .v = 1, .d = 1};
+    struct ht_layout *layout = NULL;
+    struct ht_error err = {0};
+    struct ht_schedule *s = NULL;
+    ck_assert_msg(!ht_layout_pipelines(sc, n, ranks, l, 2, &err, &layout), "%s", err.text);
+    ck_assert_msg(!ht_layout_place(layout, sc, 4, place, &err), "%s", err.text);
+    y.layout = layout;
+    ck_assert_msg(!ht_pipe_build(sc, &y, "parts", &err, &s), "%s", err.text);
+    *cost_ns = HT_NEW_ARRAY(int64_t, s->n_ops);
+    ck_assert_msg(!ht_profile_costs(p, s, *cost_ns, &err), "%s", err.text);
+    ht_layout_destroy(layout);
+    return s;
+}
+
+/* A stage of two A100, then one of two V100: each pass of a part costs what the query for that GPU says. */
+START_TEST(by_gpu_and_parts)
+{
+    struct ht_scenario sc = scenario_of(HT_SOURCE_DIR "/tests/data/mixed-2x2.yaml", "fp16", "none", 2);
+    struct ht_profile *p = ht_profile_modelled(sc.cluster);
+    struct ht_error err = {0};
+    struct ht_cost_query gpus[2] = {ht_query_gpu(&sc, p, "a100-40gb", 2, &err),
+                                    ht_query_gpu(&sc, p, "v100-32gb-pcie", 2, &err)};
+    int64_t *cost_ns;
+    struct ht_schedule *s = build_parts(&sc, p, 1, (int64_t[]){4}, (int64_t[]){4}, (int64_t[]){0, 1, 2, 3}, &cost_ns);
+    int n = 0;
+    for (int32_t op = 0; op < s->n_ops; op++) {
+        const struct ht_op *x = &s->ops[op];
+        if (x->kind != HT_OP_FORWARD && x->kind != HT_OP_BACKWARD) continue;
+        ck_assert_int_eq(ht_query_pass(&gpus[ht_op_rank(s, op) / 2], (enum ht_op_kind)x->kind, x->label.unit),
+                         cost_ns[op]);
+        n++;
+    }
+    ck_assert_int_eq(n, 2 * 6 * 2 * 4); /* parts, units, directions, micro-batches */
+    ck_assert(gpus[0].status == HT_OK && gpus[1].status == HT_OK);
+    ck_assert_int_lt(ht_query_pass(&gpus[0], HT_OP_FORWARD, 1), ht_query_pass(&gpus[1], HT_OP_FORWARD, 1));
+    gpus[0] = ht_query_gpu(&sc, p, "t4", 2, &err);
+    ck_assert_int_eq(gpus[0].status, HT_BAD_INPUT);
+    ck_assert_str_eq(err.text, "cluster 'mixed-2x2' has no 't4'; expected one of its devices");
+    free(cost_ns);
+    ht_schedule_destroy(s);
+    ht_profile_destroy(p);
+    ht_scenario_free(&sc);
+}
+END_TEST
+
+/* Two pipelines of one stage, whose parts q are both on node q: their gradients are added up by two A100, or two V100. */
+START_TEST(collectives_of_some_ranks)
+{
+    struct ht_scenario sc = scenario_of(HT_SOURCE_DIR "/tests/data/mixed-2x2.yaml", "fp16", "none", 2);
+    struct ht_profile *p = ht_profile_modelled(sc.cluster);
+    struct ht_error err = {0};
+    int64_t *cost_ns;
+    struct ht_schedule *s =
+        build_parts(&sc, p, 2, (int64_t[]){2, 2}, (int64_t[]){2, 2}, (int64_t[]){0, 2, 1, 3}, &cost_ns);
+    int n = 0;
+    for (int32_t op = 0; op < s->n_ops; op++) {
+        int32_t rank = ht_op_rank(s, op), part = rank / 2;
+        if (s->ops[op].kind != HT_OP_ALL_REDUCE) continue;
+        struct ht_cost_query q = ht_query_gpu(&sc, p, part ? "v100-32gb-pcie" : "a100-40gb", 2, &err);
+        struct ht_model own = ht_model_part(&sc.model, part, 2);
+        q.members = 2; /* each sends half of the sum twice */
+        int64_t sent = 2 * ((ht_unit_params(&own, s->ops[op].label.unit) + 1) / 2);
+        ck_assert_int_eq(ht_query_collective(&q, HT_OP_ALL_REDUCE, sc.numerics.accumulate, sent), cost_ns[op]);
+        n++;
+    }
+    ck_assert_int_eq(n, 4 * 6);
+    free(cost_ns);
+    ht_schedule_destroy(s);
+    ht_profile_destroy(p);
+    ht_scenario_free(&sc);
+}
+END_TEST
+
 /* The first query without an answer is the one reported; later queries cost 0. */
 START_TEST(the_first_error_is_kept)
 {
@@ -188,6 +267,8 @@ int main(void)
     TCase *t = tcase_create("cost_query");
     tcase_add_test(t, answers_are_those_of_the_graph);
     tcase_add_test(t, the_slowest_rank);
+    tcase_add_test(t, by_gpu_and_parts);
+    tcase_add_test(t, collectives_of_some_ranks);
     tcase_add_test(t, the_first_error_is_kept);
     suite_add_tcase(suite, t);
     SRunner *r = srunner_create(suite);

@@ -229,6 +229,46 @@ START_TEST(pipelines_by_hand)
 }
 END_TEST
 
+/* Two pipelines of two stages, tp 2, in Megatron-LM's order: stage 0 of both is on ranks 0 to 3. */
+START_TEST(places)
+{
+    static const int64_t order[] = {0, 1, 4, 5, 2, 3, 6, 7};
+    struct ht_scenario s = scenario_of(4, 12, 2);
+    struct ht_error err = {0};
+    struct ht_layout *l = NULL;
+    s.cluster->nodes[0].groups[0].count = s.cluster->nodes[0].n_gpus = s.cluster->n_gpus = 8;
+    ck_assert_int_eq(ht_layout_pipelines(&s, 2, (int64_t[]){4, 4}, (int64_t[]){2, 4}, 2, &err, &l), HT_OK);
+    ck_assert_msg(ht_layout_place(l, &s, 8, order, &err) == HT_OK, "%s", err.text);
+    for (int32_t i = 0; i < 8; i++) {
+        int32_t rank = ht_layout_rank(l, i / 4, i / 2 % 2, i % 2);
+        ck_assert_int_eq(rank, order[i]);
+        ck_assert_int_eq(ht_layout_part(l, rank), i % 2);
+        ck_assert_int_eq(ht_layout_stage(l, i / 4, rank), i / 2 % 2);
+        ck_assert_int_eq(ht_layout_stage(l, 1 - i / 4, rank), -1);
+        ck_assert_int_eq(ht_layout_stage_ranks(l, rank)[i % 2], rank);
+    }
+    static const struct {
+        int64_t place[8];
+        int32_t n;
+        const char *says;
+    } cases[] = {
+        {{0, 1, 2}, 3, "place has 3 devices: expected the 8 of cluster 'autohete-4gpu'"},
+        {{0, 1, 2, 3, 4, 5, 6, 8}, 8, "device 8 of place is not on the cluster: expected 0 to 7"},
+        {{0, 1, 2, 3, 4, 5, 6, -1}, 8, "device -1 of place is not on the cluster: expected 0 to 7"},
+        {{0, 1, 2, 3, 4, 5, 4, 7}, 8, "place names device 4 twice: expected each once"},
+        {{2, 3, 1, 0, 4, 5, 6, 7},
+         8,
+         "place has device 0 behind 1 in one stage: expected a stage's devices in ascending order"},
+    };
+    for (size_t i = 0; i < HT_COUNT(cases); i++) {
+        ck_assert_int_eq(ht_layout_place(l, &s, cases[i].n, cases[i].place, &err), HT_BAD_INPUT);
+        ck_assert_str_eq(err.text, cases[i].says);
+    }
+    ht_layout_destroy(l);
+    ht_scenario_free(&s);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("layout");
@@ -240,6 +280,7 @@ int main(void)
     tcase_add_test(t, random_portions);
     tcase_add_test(t, no_layouts);
     tcase_add_test(t, pipelines_by_hand);
+    tcase_add_test(t, places);
     suite_add_tcase(suite, t);
     SRunner *r = srunner_create(suite);
     srunner_run_all(r, CK_NORMAL);

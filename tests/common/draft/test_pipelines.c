@@ -172,6 +172,145 @@ START_TEST(blocks_of_stages)
 }
 END_TEST
 
+/* ---- shared states --------------------------------------------------------------------------------------------- */
+
+/* Two pipelines of two stages, llama-tiny's four blocks, tp 2, three micro-batches each, in 16 bits with FP32 sums. */
+static struct ht_schedule *build_sharing(struct ht_scenario *sc, struct ht_pipe_style y)
+{
+    struct ht_layout *layout = NULL;
+    struct ht_error err = {0};
+    *sc = pipe_scenario(8, 1, 4, 6);
+    ck_assert_msg(ht_layout_pipelines(sc, 2, (int64_t[]){4, 4}, (int64_t[]){3, 3}, 2, &err, &layout) == HT_OK, "%s",
+                  err.text);
+    y.layout = layout;
+    ck_assert_msg(ht_pipe_check(sc, &y, &err) == HT_OK, "%s", err.text);
+    if (y.zero) ht_pipe_shard(sc, &y, layout);
+    struct ht_schedule *s = pipe_build(sc, &y);
+    ck_assert_msg(ht_schedule_verify(s, &err, NULL) == HT_OK, "%s", err.text);
+    ht_layout_destroy(layout);
+    return s;
+}
+
+/* Counts the ops of a kind about a unit on a rank, and adds up the bytes that they send. */
+static int count_ops(const struct ht_schedule *s, enum ht_op_kind kind, int32_t unit, int32_t rank, int64_t *bytes)
+{
+    int n = 0;
+    for (int32_t op = 0; op < s->n_ops; op++) {
+        const struct ht_label *l = &s->ops[op].label;
+        if (s->ops[op].kind != kind || l->unit > unit || unit >= l->unit + l->n_units || ht_op_rank(s, op) != rank)
+            continue;
+        *bytes += s->works[s->ops[op].work].bytes;
+        n++;
+    }
+    return n;
+}
+
+/*
+ * Unit 1 is on ranks 0 and 4 in part 0, a half E of its part's elements on each: of P 2 E bytes, of W, M and V 4 E each.
+ *
+ *                     gathers    reductions                     bytes each way
+ *     whole states               AR x 1, of FP32 sums           2 x 4 E
+ *     ZeRO-1          AG x 1     RS x 1, of FP32 sums           4 E, and 2 E gathered
+ *       all-reduced   AG x 1     AR x 1                         2 x 4 E
+ *     ZeRO-2          AG x 1     RS x 3, of 16-bit gradients    3 x 2 E
+ */
+START_TEST(shared_states)
+{
+    static const struct {
+        int32_t zero;
+        bool whole;
+        int gathers, scatters, sums;
+        int64_t bytes; /* in E */
+    } cases[] = {{0, false, 0, 0, 1, 8}, {1, false, 1, 1, 0, 4}, {1, true, 1, 0, 1, 8}, {2, false, 1, 3, 0, 6}};
+    for (size_t i = 0; i < HT_COUNT(cases); i++) {
+        struct ht_scenario sc;
+        struct ht_pipe_style y = pipe_gpipe;
+        y.zero = cases[i].zero;
+        y.reduce_whole = cases[i].whole;
+        struct ht_schedule *s = build_sharing(&sc, y);
+        struct ht_model part = ht_model_part(&sc.model, 0, 2);
+        int64_t params = ht_unit_params(&part, 1), e = (params + 1) / 2, gathered = 0, reduced = 0;
+        ck_assert_int_eq(count_ops(s, HT_OP_ALL_GATHER, 1, 4, &gathered), cases[i].gathers);
+        ck_assert_int_eq(count_ops(s, HT_OP_REDUCE_SCATTER, 1, 4, &reduced), cases[i].scatters);
+        ck_assert_int_eq(count_ops(s, HT_OP_ALL_REDUCE, 1, 4, &reduced), cases[i].sums);
+        ck_assert_int_eq(gathered, cases[i].gathers * 2 * e);
+        ck_assert_int_eq(reduced, cases[i].bytes * e);
+        int64_t held = 0;
+        for (int32_t r = 0; r < s->n_residents; r++) {
+            const struct ht_tensor *t = &s->tensors[s->residents[r].tensor];
+            if (t->rank == 4 && t->label.unit == 1) held += t->bytes;
+        }
+        ck_assert_int_eq(held, (2 + 12) * (cases[i].zero ? e : params));
+        ht_schedule_destroy(s);
+        ht_scenario_free(&sc);
+    }
+}
+END_TEST
+
+/* A bucket has units that the same ranks have, from the last one down, here as many elements as two blocks at most; it
+   waits for the passes. The head, unit 5, is smaller than a block, and units 3 to 5 are on the second stages: 5 4 | 3 | 2 1
+   | 0. Steps of units follow in the same order. */
+START_TEST(buckets)
+{
+    static const int32_t first[] = {4, 3, 1, 0}, n[] = {2, 1, 2, 1};
+    struct ht_scenario sc;
+    struct ht_pipe_style y = pipe_gpipe;
+    sc = pipe_scenario(8, 1, 4, 6);
+    struct ht_model part = ht_model_part(&sc.model, 0, 2);
+    y.bucket = 2 * ht_unit_params(&part, 1);
+    y.step_units = true;
+    ht_scenario_free(&sc);
+    struct ht_schedule *s = build_sharing(&sc, y);
+    int reduced = 0, stepped = 0;
+    int32_t last_pass = -1;
+    for (int32_t op = 0; op < s->n_ops; op++) {
+        const struct ht_label *l = &s->ops[op].label;
+        if (s->ops[op].kind == HT_OP_BACKWARD) last_pass = op;
+        if (s->ops[op].kind == HT_OP_ALL_REDUCE && ht_op_rank(s, op) % 4 == (l->unit > 2 ? 2 : 0) &&
+            ht_op_rank(s, op) < 4) {
+            ck_assert_int_gt(op, last_pass);
+            ck_assert_int_eq(l->unit, first[reduced]);
+            ck_assert_int_eq(l->n_units, n[reduced]);
+            reduced++;
+        }
+        if (s->ops[op].kind == HT_OP_OPTIMIZER_STEP && ht_op_rank(s, op) == (l->unit > 2 ? 2 : 0))
+            ck_assert_int_eq(l->unit, 5 - stepped++);
+    }
+    ck_assert_int_eq(reduced, HT_COUNT(n));
+    ck_assert_int_eq(stepped, 6);
+    ht_schedule_destroy(s);
+    ht_scenario_free(&sc);
+}
+END_TEST
+
+/* What cannot share states. */
+START_TEST(cannot_share)
+{
+    static const struct {
+        int32_t zero, n;
+        int64_t ranks[2], l[2];
+        const char *says;
+    } cases[] = {{1, 1, {4}, {6}, "ZeRO-1 with one pipeline: expected several"},
+                 {1, 2, {3, 1}, {2, 4}, NULL},
+                 {2, 2, {2, 2}, {2, 4}, "ZeRO-2 with pipelines that differ"},
+                 {2, 2, {3, 1}, {3, 3}, "ZeRO-2 with pipelines that differ"},
+                 {2, 2, {2, 2}, {3, 3}, NULL}};
+    for (size_t i = 0; i < HT_COUNT(cases); i++) {
+        struct ht_scenario sc = pipe_scenario(4, 1, 4, 6);
+        struct ht_layout *layout = NULL;
+        struct ht_error err = {0};
+        ck_assert(ht_layout_pipelines(&sc, cases[i].n, cases[i].ranks, cases[i].l, 1, &err, &layout) == HT_OK);
+        struct ht_pipe_style y = pipe_gpipe;
+        y.layout = layout;
+        y.zero = cases[i].zero;
+        ck_assert_int_eq(ht_pipe_check(&sc, &y, &err), cases[i].says ? HT_BAD_INPUT : HT_OK);
+        if (cases[i].says) ck_assert_msg(strstr(err.text, cases[i].says), "%s", err.text);
+        ht_layout_destroy(layout);
+        ht_scenario_free(&sc);
+    }
+}
+END_TEST
+
 /* ---- orders of sums --------------------------------------------------------------------------------------------- */
 
 /* Returns the sum order of n pipelines with ranks[k] ranks and l[k] micro-batches of one sequence. */
@@ -228,6 +367,9 @@ int main(void)
     tcase_add_test(t, tensor_parallel);
     tcase_add_test(t, all_reduces_start_when_the_last_has_its_sum);
     tcase_add_test(t, blocks_of_stages);
+    tcase_add_test(t, shared_states);
+    tcase_add_test(t, buckets);
+    tcase_add_test(t, cannot_share);
     tcase_add_test(t, orders_of_sums);
     suite_add_tcase(suite, t);
     SRunner *r = srunner_create(suite);

@@ -1,4 +1,5 @@
-/* Stages of pipelines on any ranks: drawn layouts, proved and simulated in the proved memory; traffic by hand.
+/* Stages of pipelines on any ranks: drawn layouts, proved and simulated in the proved memory, whatever they recompute and
+ * share; traffic by hand.
  *
  *     test_common_draft_place [N]     60 layouts
  */
@@ -13,7 +14,8 @@ static int samples = 60;
 
 /* ---- drawn layouts ---------------------------------------------------------------------------------------------- */
 
-/* A job: pipelines of any depth, all of one tensor-parallel degree, and where their ranks are. */
+/* A job: pipelines of any depth, all of one tensor-parallel degree, and where their ranks are; what they recompute, and
+   how they share states. */
 struct drawn {
     int32_t n, tp;
     int64_t ranks[3], l[3], place[MOST_RANKS], all_ranks;
@@ -37,6 +39,21 @@ static void draw_place(struct draw *d, struct drawn *x)
         }
 }
 
+/* Draws what blocks keep, how gradients are reduced, and who has which states. */
+static void draw_sharing(struct draw *d, const struct drawn *x, struct ht_pipe_style *y)
+{
+    bool alike = true;
+    for (int32_t k = 1; k < x->n; k++) alike &= x->ranks[k] == x->ranks[0] && x->l[k] == x->l[0];
+    y->segment = below(d, 3);
+    y->recomputed = below(d, 3);
+    y->attention_only = y->recompute && y->segment == 1 && below(d, 2);
+    y->early_recompute = below(d, 2);
+    y->zero = x->n > 1 ? below(d, alike ? 3 : 2) : 0;
+    y->reduce_whole = y->zero == 1 && below(d, 2);
+    y->bucket = below(d, 2) * below(d, 200000);
+    y->step_units = below(d, 2);
+}
+
 static struct drawn draw_job(uint64_t seed)
 {
     static const enum ht_pipe_order orders[] = {HT_PIPE_AFAB, HT_PIPE_1F1B, HT_PIPE_INTERLEAVED};
@@ -46,10 +63,13 @@ static struct drawn draw_job(uint64_t seed)
     enum ht_pipe_order order = orders[below(&d, 3)];
     int32_t v = order == HT_PIPE_INTERLEAVED ? 1 + below(&d, 2) : 1;
     int64_t all = 0;
+    bool alike = below(&d, 2);
     for (int32_t k = 0; k < x.n; k++) {
-        int64_t stages = 1 + below(&d, x.tp == 4 ? 2 : 3);
-        x.all_ranks += x.ranks[k] = stages * x.tp;
-        all += x.l[k] = order == HT_PIPE_INTERLEAVED ? stages * (1 + below(&d, 2)) : 1 + below(&d, 4);
+        int64_t stages = 1 + below(&d, x.tp == 4 ? 2 : 3), first = alike ? 0 : k;
+        x.ranks[k] = stages * x.tp;
+        x.l[k] = order == HT_PIPE_INTERLEAVED ? stages * (1 + below(&d, 2)) : 1 + below(&d, 4);
+        x.all_ranks += x.ranks[k] = x.ranks[first];
+        all += x.l[k] = x.l[first];
     }
     int64_t nodes = x.all_ranks % 2 ? 1 : 1 + below(&d, 2);
     x.sc = pipe_scenario(x.all_ranks, nodes, 3 * v + below(&d, 3), all);
@@ -59,6 +79,7 @@ static struct drawn draw_job(uint64_t seed)
     x.style = (struct ht_pipe_style){
         .order = order, .v = v, .d = 1, .recompute = below(&d, 2), .blocking_sends = order != HT_PIPE_INTERLEAVED};
     draw_place(&d, &x);
+    draw_sharing(&d, &x, &x.style);
     return x;
 }
 
@@ -72,6 +93,7 @@ static struct ht_schedule *build(struct drawn *x, bool placed)
         ck_assert_msg(ht_layout_place(layout, &x->sc, (int32_t)x->all_ranks, x->place, &err) == HT_OK, "%s", err.text);
     x->style.layout = layout;
     ck_assert_msg(ht_pipe_check(&x->sc, &x->style, &err) == HT_OK, "%s", err.text);
+    if (x->style.zero) ht_pipe_shard(&x->sc, &x->style, layout);
     struct ht_schedule *s = pipe_build(&x->sc, &x->style);
     ht_layout_destroy(layout);
     return s;
@@ -93,6 +115,7 @@ static void same_but_for_ranks(const struct drawn *x, const struct ht_schedule *
 START_TEST(any_place)
 {
     int64_t moved = 0;
+    int sharing[3] = {0}, recomputing = 0;
     for (uint64_t seed = 1; seed <= (uint64_t)samples; seed++) {
         struct drawn x = draw_job(seed);
         struct ht_schedule *plain = build(&x, false), *s = build(&x, true);
@@ -103,12 +126,17 @@ START_TEST(any_place)
                           ht_schedule_sum_order(plain, &x.sc.model, &x.sc.numerics, x.sc.batch),
                       "seed %d", (int)seed);
         for (int64_t i = 0; i < x.all_ranks; i++) moved += x.place[i] != i;
+        sharing[x.style.zero]++;
+        recomputing += x.style.segment && x.style.recompute;
         ht_profile_destroy(costs);
         ht_schedule_destroy(plain);
         ht_schedule_destroy(s);
         ht_scenario_free(&x.sc);
     }
     ck_assert_int_gt(moved, 2 * samples);
+    ck_assert_int_gt(recomputing, samples / 6);
+    ck_assert_int_gt(sharing[1], samples / 6);
+    ck_assert_int_gt(sharing[2], samples / 12);
 }
 END_TEST
 

@@ -4,7 +4,8 @@
  *
  * A sum over heads or columns is cut into n, so results differ by roundings. In FP32 we ask for a norm of the
  * difference of 1e-6 (F16 and BF16, which round each part's share to storage: 4 u; u = 2^-11, 2^-8) of the norm of what
- * is compared. What every part has is asked to be the same in all, bit for bit.
+ * is compared. What every part has is asked to be the same in all, bit for bit. A classifier's head and ViT's embedding
+ * are whole in every part.
  */
 #include <check.h>
 #include <math.h>
@@ -18,6 +19,12 @@
 #include "common/kernels/unit.h"
 
 enum { MOST = 4, B = 2, T = 9, UNITS = 3, HEAD = 2 };
+
+/* Returns the tokens of a sequence: an image has as many as the model has positions. */
+static int64_t seq_of(const struct ht_model *m)
+{
+    return m->image ? m->max_seq : T;
+}
 
 /* ---- the link ---- */
 
@@ -93,13 +100,13 @@ static void pass_init(struct pass *p, const struct ht_model *whole)
         p->params[u] = new_bytes(n * e);
         p->grad[u] = new_bytes(n * e);
         ht_round_copy(NULL, own, p->params[u], p->dtype, n);
-        int64_t input = ht_unit_input_bytes(&p->model, u, B, T, p->dtype);
+        int64_t input = ht_unit_input_bytes(&p->model, u, B, seq_of(&p->model), p->dtype);
         p->x[u] = new_bytes(input);
         p->dx[u] = new_bytes(input);
         free(init);
         free(own);
     }
-    p->logits = new_bytes(ht_logits_bytes(&p->model, B, T));
+    p->logits = new_bytes(ht_logits_bytes(&p->model, B, seq_of(&p->model)));
 }
 
 static void pass_free(struct pass *p)
@@ -117,18 +124,29 @@ static void *run(void *arg)
 {
     struct pass *p = arg;
     const struct ht_model *m = &p->model;
-    struct ht_unit_args a = {
-        .model = m, .batch = B, .seq = T, .dtype = p->dtype, .grad = p->dtype, .grad_store = p->dtype, .link = p->link};
+    int64_t seq = seq_of(m);
+    struct ht_unit_args a = {.model = m,
+                             .batch = B,
+                             .seq = seq,
+                             .dtype = p->dtype,
+                             .grad = p->dtype,
+                             .grad_store = p->dtype,
+                             .link = p->link};
+    int targets_below = (int)(m->classes ? m->classes : m->vocab);
     int32_t tokens[B * T], targets[B * T];
-    void *scratch[2][UNITS], *kept = new_bytes(ht_unit_activation_bytes(m, 1, B, T, p->dtype));
-    void *head_kept = new_bytes(ht_unit_activation_bytes(m, HEAD, B, T, p->dtype));
-    for (int i = 0; i < B * T; i++) tokens[i] = i * 5 % (int)m->vocab, targets[i] = (i * 3 + 1) % (int)m->vocab;
+    unsigned char pixels[B * 64];
+    const void *input = m->image ? (const void *)pixels : tokens;
+    void *scratch[2][UNITS], *kept = new_bytes(ht_unit_activation_bytes(m, 1, B, seq, p->dtype));
+    void *head_kept = new_bytes(ht_unit_activation_bytes(m, HEAD, B, seq, p->dtype));
+    for (int i = 0; i < B * T; i++) targets[i] = (i * 3 + 1) % targets_below;
+    for (int i = 0; i < B * T && !m->image; i++) tokens[i] = i * 5 % (int)m->vocab;
+    for (int i = 0; i < B * 64; i++) pixels[i] = (unsigned char)(i * 37);
     for (int u = 0; u < UNITS; u++)
         for (int back = 0; back < 2; back++)
-            scratch[back][u] = new_bytes(ht_unit_workspace_bytes(m, u, B, T, p->dtype, back));
+            scratch[back][u] = new_bytes(ht_unit_workspace_bytes(m, u, B, seq, p->dtype, back));
     const void *wte = m->tied ? p->params[0] : NULL;
     struct ht_block_acts acts = ht_block_acts_at(&a, kept);
-    ht_embedding_forward(&a, tokens, p->params[0], p->x[1], NULL);
+    ht_embedding_forward(&a, input, p->params[0], p->x[1], scratch[0][0]);
     ht_block_forward(&a, HT_ALL_SUB_OPS, p->params[1], p->x[1], &acts, p->x[HEAD], scratch[0][1]);
     ht_head_forward(&a, p->params[HEAD], wte, p->x[HEAD], head_kept, p->logits, targets, 0.5f, &p->loss,
                     scratch[0][HEAD]);
@@ -137,7 +155,7 @@ static void *run(void *arg)
     ht_block_forward(&a, 1u << HT_SUB_ATTENTION | 1u << HT_SUB_PROJ, p->params[1], p->x[1], &acts, NULL, scratch[0][1]);
     ht_block_backward(&a, HT_ALL_SUB_OPS, p->params[1], p->x[1], &acts, p->dx[HEAD], p->dx[1], p->grad[1],
                       scratch[1][1]);
-    ht_embedding_backward(&a, tokens, p->dx[1], p->grad[0], scratch[1][0]);
+    ht_embedding_backward(&a, input, p->dx[1], p->grad[0], scratch[1][0]);
     for (int u = 0; u < UNITS; u++)
         for (int back = 0; back < 2; back++) free(scratch[back][u]);
     free(kept);
@@ -176,16 +194,15 @@ static void compare_pass(const struct pass *part, const struct pass *whole, doub
 {
     struct difference d = {0};
     enum ht_dtype t = whole->dtype;
-    int64_t V = ht_model_vocab(&part->model), first = ht_model_first_token(&part->model);
+    int64_t V = ht_model_outputs(&part->model), elements = B * seq_of(&whole->model) * whole->model.width;
+    int64_t first = whole->model.classes ? 0 : ht_model_first_token(&part->model);
     for (int u = 1; u < UNITS; u++) {
-        for (int64_t i = 0; i < B * T * whole->model.width; i++)
-            compare(&d, value(part->x[u], t, i), value(whole->x[u], t, i));
+        for (int64_t i = 0; i < elements; i++) compare(&d, value(part->x[u], t, i), value(whole->x[u], t, i));
         conclude(&d, worst);
-        for (int64_t i = 0; i < B * T * whole->model.width; i++)
-            compare(&d, value(part->dx[u], t, i), value(whole->dx[u], t, i));
+        for (int64_t i = 0; i < elements; i++) compare(&d, value(part->dx[u], t, i), value(whole->dx[u], t, i));
         conclude(&d, worst);
     }
-    for (int64_t r = 0; r < B * T; r++)
+    for (int64_t r = 0; r < B * ht_model_head_rows(&whole->model, T); r++)
         for (int64_t v = 0; v < V; v++)
             compare(&d, part->logits[r * ht_logits_stride(&part->model) + v],
                     whole->logits[r * ht_logits_stride(&whole->model) + first + v]);
@@ -208,8 +225,9 @@ static void same_as_first(const struct pass *p, const struct pass *first)
 {
     int64_t e = ht_dtype_bytes(p->dtype);
     for (int u = 1; u < UNITS; u++) {
-        ck_assert_mem_eq(p->x[u], first->x[u], (size_t)ht_unit_input_bytes(&p->model, u, B, T, p->dtype));
-        ck_assert_mem_eq(p->dx[u], first->dx[u], (size_t)ht_unit_input_bytes(&p->model, u, B, T, p->dtype));
+        size_t bytes = (size_t)ht_unit_input_bytes(&p->model, u, B, seq_of(&p->model), p->dtype);
+        ck_assert_mem_eq(p->x[u], first->x[u], bytes);
+        ck_assert_mem_eq(p->dx[u], first->dx[u], bytes);
     }
     ck_assert(p->loss == first->loss);
     for (int u = 0; u < UNITS; u++) {
@@ -239,7 +257,29 @@ static const struct ht_model models[] = {
      .rope_theta = 10000,
      .norm_eps = 1e-5,
      .flash = true},
+    {.arch = HT_ARCH_BERT,
+     .layers = 1,
+     .width = 24,
+     .heads = 4,
+     .ffn = 20,
+     .vocab = 14,
+     .max_seq = 11,
+     .classes = 3,
+     .norm_eps = 1e-12},
+    {.arch = HT_ARCH_VIT,
+     .layers = 1,
+     .width = 16,
+     .heads = 4,
+     .ffn = 32,
+     .max_seq = 5,
+     .image = 8,
+     .patch = 4,
+     .channels = 1,
+     .classes = 5,
+     .norm_eps = 1e-12},
 };
+static const char *const names[] = {
+    [HT_ARCH_GPT] = "gpt", [HT_ARCH_LLAMA] = "llama", [HT_ARCH_BERT] = "bert", [HT_ARCH_VIT] = "vit"};
 
 START_TEST(parts_against_the_whole)
 {
@@ -266,7 +306,7 @@ START_TEST(parts_against_the_whole)
         compare_pass(&part[q], &whole, &worst);
         same_as_first(&part[q], &part[0]);
     }
-    printf("%s %s, %d parts: %.1e\n", m->arch == HT_ARCH_GPT ? "gpt" : "llama", ht_dtype_name(dtype), parts, worst);
+    printf("%s %s, %d parts: %.1e\n", names[m->arch], ht_dtype_name(dtype), parts, worst);
     ck_assert_msg(worst < bounds[dtype], "%.2e", worst);
     for (int32_t q = 0; q < parts; q++) pass_free(&part[q]);
     pass_free(&whole);

@@ -78,7 +78,12 @@ START_TEST(test_bert)
     ck_assert(ht_unit_flops(&m, 25, 3, 512) == 6291456 + 12288);
     char text[64];
     ck_assert_ptr_null(ht_model_cannot_part(&m, 1, text, sizeof(text)));
-    ck_assert_str_eq(ht_model_cannot_part(&m, 2, text, sizeof(text)), "classifier");
+    ck_assert_ptr_null(ht_model_cannot_part(&m, 2, text, sizeof(text)));
+    ck_assert_str_eq(ht_model_cannot_part(&m, 3, text, sizeof(text)), "16 heads");
+    struct ht_model half = ht_model_part(&m, 1, 2); /* the head is whole, and needs no rows of other parts */
+    ck_assert_int_eq(ht_unit_params(&half, 25), ht_unit_params(&m, 25));
+    ck_assert_int_eq(ht_unit_workspace_bytes(&half, 25, 3, 512, HT_F32, false),
+                     ht_unit_workspace_bytes(&m, 25, 3, 512, HT_F32, false));
 }
 END_TEST
 

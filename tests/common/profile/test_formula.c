@@ -184,6 +184,16 @@ START_TEST(vit_by_hand)
     NEAR(ht_forward_s(&roof, &fused, &bert) - ht_forward_s(&roof, &fused, &w), pooler + launch + 2 * 4096 / bw);
     NEAR(ht_backward_s(&roof, &fused, &bert) - ht_backward_s(&roof, &fused, &w),
          2 * pooler + launch + 4096 / bw + launch + 3 * 4096 / bw);
+    /* Every tensor-parallel part computes all of it. */
+    struct ht_work part = w, patches = w;
+    part.tp = 4;
+    NEAR(ht_forward_s(&roof, &fused, &part), ht_forward_s(&roof, &fused, &w));
+    NEAR(ht_backward_s(&roof, &fused, &part), ht_backward_s(&roof, &fused, &w));
+    patches.unit = HT_UNIT_EMBEDDING, patches.vocab = 192;
+    part = patches;
+    part.tp = 4;
+    NEAR(ht_forward_s(&roof, &fused, &part), ht_forward_s(&roof, &fused, &patches));
+    NEAR(ht_backward_s(&roof, &fused, &part), ht_backward_s(&roof, &fused, &patches));
 }
 END_TEST
 

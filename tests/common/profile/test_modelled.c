@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "common/profile/internal.h"
+#include "common/base/array.h"
 #include "tests/common/profile/costs.h"
 #include "tests/support/suite.h"
 
@@ -129,6 +130,39 @@ START_TEST(domains_and_peers)
     for (int64_t n = 0; n < 2; n++) c->nodes[n].domains = 1, c->nodes[n].peer = true;
     ck_assert_double_eq_tol((double)(quarter - 1000) / (double)(cost(p, 0, step) - 1000), 4, 1e-6);
     ck_assert_int_eq((cost(p, 0, message) + 500) / 1000, 10010);
+    ht_profile_destroy(p);
+    ht_cluster_destroy(c);
+}
+END_TEST
+
+/* Two ranks on each of two nodes of four: three steps, of which one crosses, 10 + 10 + 5 us, and 10 ms. On one node, and
+   over eight ranks, as above. */
+START_TEST(groups_on_parts_of_nodes)
+{
+    static const struct {
+        int32_t ranks[8], n;
+        int64_t us;
+    } cases[] = {{{0, 1, 4, 5}, 4, 10025}, {{0, 1, 2, 3}, 4, 10030}, {{0, 1, 2, 3, 4, 5, 6, 7}, 8, 10065}};
+    struct ht_error err = {0};
+    struct ht_cluster *c = NULL;
+    ck_assert_msg(!ht_cluster_load("sysx-2node", &err, &c), "%s", err.text);
+    struct ht_profile *p = ht_profile_modelled(c);
+    for (size_t i = 0; i < HT_COUNT(cases); i++) {
+        struct ht_schedule *s = ht_schedule_create("ring", 8, 2, (int32_t[]){0, 0, 0, 0, 1, 1, 1, 1});
+        struct ht_work ring = plain(HT_OP_ALL_GATHER, HT_LANE_COLLECTIVE);
+        int64_t ns[8];
+        ring.ranks = cases[i].n, ring.bytes = 26000000;
+        for (int32_t k = 0; k < cases[i].n; k++) {
+            int32_t lane = ht_add_lane(s, "reduce", HT_LANE_COLLECTIVE, cases[i].ranks[k], HT_FIFO);
+            ht_add_op(s, HT_OP_ALL_GATHER, lane, (struct ht_label){.unit = 0, .n_units = 1, .micro_batch = -1},
+                      ht_add_work(s, &ring));
+            ht_op_match(s, 0);
+        }
+        ht_schedule_link(s);
+        ck_assert_msg(!ht_profile_costs(p, s, ns, &err), "%s", err.text);
+        for (int32_t k = 0; k < cases[i].n; k++) ck_assert_int_eq((ns[k] + 500) / 1000, cases[i].us);
+        ht_schedule_destroy(s);
+    }
     ht_profile_destroy(p);
     ht_cluster_destroy(c);
 }
@@ -436,6 +470,7 @@ static void add(TCase *t)
     tcase_add_test(t, modelled);
     tcase_add_test(t, domains_and_peers);
     tcase_add_test(t, groups_of_nodes);
+    tcase_add_test(t, groups_on_parts_of_nodes);
     tcase_add_test(t, adam_of_software);
     tcase_add_test(t, steps_of_software);
     tcase_add_test(t, tensor_parallel);

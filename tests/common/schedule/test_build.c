@@ -220,6 +220,16 @@ START_TEST(sums_of_parts)
         ck_assert_int_eq(ht_work_part_sums(&w).n, cases[i].n);
         ck_assert_int_eq(ht_work_part_sums(&w).bytes, cases[i].bytes);
     }
+    /* BERT's token table is cut, its head and ViT's patches are not. */
+    w.kind = HT_OP_FORWARD;
+    w.arch = HT_ARCH_BERT;
+    ck_assert_int_eq(ht_work_part_sums(&w).n, 0);
+    w.unit = HT_UNIT_EMBEDDING;
+    ck_assert_int_eq(ht_work_part_sums(&w).n, 1);
+    w.arch = HT_ARCH_VIT;
+    ck_assert_int_eq(ht_work_part_sums(&w).n, 0);
+    w.unit = HT_UNIT_BLOCK;
+    ck_assert_int_eq(ht_work_part_sums(&w).n, 2);
     w.tp = 1;
     ck_assert_int_eq(ht_work_part_sums(&w).n, 0);
 }
