@@ -10,7 +10,6 @@
 #include "common/base/array.h"
 #include "common/base/minmax.h"
 #include "common/draft/cost_query.h"
-#include "common/draft/works.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -92,12 +91,9 @@ int32_t autohet_first_rank(const struct ht_scenario *scenario, const struct auto
 /* ---- costs ----------------------------------------------------------------------------------------------------- */
 
 /* Returns the time of a unit's forward and backward pass and of the sum of its gradient, s. */
-static double unit_s(struct ht_cost_query *q, const struct ht_model *part, int32_t tp, int64_t unit)
+static double unit_s(struct ht_cost_query *q, const struct ht_model *part, int64_t unit)
 {
-    struct ht_work forward = ht_scenario_work(q->scenario, HT_OP_FORWARD, HT_LANE_COMPUTE, unit), backward = forward;
-    backward.kind = HT_OP_BACKWARD;
-    forward.tp = backward.tp = tp;
-    int64_t ns = ht_query_work(q, &forward) + ht_query_work(q, &backward);
+    int64_t ns = ht_query_pass(q, HT_OP_FORWARD, unit) + ht_query_pass(q, HT_OP_BACKWARD, unit);
     return 1e-9 * (double)(ns + ht_query_accumulate(q, HT_LANE_COMPUTE, ht_unit_params(part, unit)));
 }
 
@@ -106,10 +102,11 @@ static enum ht_status read_type(const struct ht_scenario *sc, const struct ht_pr
                                 int32_t tp, struct ht_error *err, struct autohet_type_profile *out)
 {
     struct ht_model part = tp > 1 ? ht_model_part(&sc->model, 0, tp) : sc->model;
-    struct ht_cost_query q = {.scenario = sc, .profile = profile, .rank = rank, .micro_batches = SEVERAL, .err = err};
-    double layer = unit_s(&q, &part, tp, 1);
-    out->first_s = unit_s(&q, &part, tp, 0);
-    out->last_s = unit_s(&q, &part, tp, ht_model_units(&sc->model) - 1);
+    struct ht_cost_query q = {
+        .scenario = sc, .profile = profile, .rank = rank, .micro_batches = SEVERAL, .tp = tp, .err = err};
+    double layer = unit_s(&q, &part, 1);
+    out->first_s = unit_s(&q, &part, 0);
+    out->last_s = unit_s(&q, &part, ht_model_units(&sc->model) - 1);
     out->unit_power = layer > 0 ? 1 / layer : 1;
     for (int32_t k = 0; k < AUTOHET_POWERS; k++) out->layers_s[k] = layer * (double)(1 << k);
     return q.status;

@@ -3,7 +3,8 @@
  *
  *     megatron_3d   Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM", SC
  *                   2021. Every shape tp x pp x dp of all devices, tp inside a node: equal blocks and equal micro-batches,
- *                   1F1B, ranks in the order tensor, data, pipeline. If a shape does not fit, it recomputes its blocks.
+ *                   1F1B, ranks in the order tensor, data, pipeline. If a shape does not fit, it recomputes its blocks,
+ *                   one at a time.
  *     whale_3d      Jia et al., "Whale: Efficient Giant Model Training over Heterogeneous GPUs", USENIX ATC 2022. The same
  *                   shapes, balanced by the devices' speeds within one dimension: without pipelines the micro-batches of
  *                   each replica, else the blocks of each stage, which are the same in every pipeline.
@@ -12,14 +13,13 @@
  * device's speed is that of a block's passes; a stage is as fast as its slowest device. Each shape is proved and
  * simulated, and the fastest is taken. dp divides the micro-batches.
  *
- * Left out: interleaved stages, which are a system of their own (baselines/pipelines.c), and Whale's shift of work by memory:
- * shapes that do not fit fall.
+ * Left out: interleaved stages and Megatron-LM's distributed optimizer (baselines/pipelines.c has both), and Whale's shift
+ * of work by memory: shapes that do not fit fall.
  */
 #include "baselines/baselines.h"
 
 #include "common/base/array.h"
 #include "common/draft/cost_query.h"
-#include "common/draft/works.h"
 #include "common/plan/candidate.h"
 
 #include <stdio.h>
@@ -35,6 +35,7 @@ static const struct ht_knob knobs[] = {
     {"blocks", "blocks of each stage, of every pipeline", .min = 1, .max = -1, .kind = HT_VARIABLE_LIST},
     {"place", "devices of parts, stages, pipelines, one after the other", .kind = HT_VARIABLE_RANKS},
     {"recompute", "1: backwards recompute their blocks; else only where nothing else fits", .max = 1},
+    {"segment", "blocks recomputed at a time", .min = 1, .max = -1},
     {0},
 };
 
@@ -60,15 +61,6 @@ static int64_t rank_at(const struct shape *x, int64_t k, int64_t q, int64_t p)
     return (q * x->dp + k) * x->tp + p;
 }
 
-/* Returns the time of a block's passes in tp parts on a rank, ns; 0 after an error. */
-static int64_t block_ns(struct ht_cost_query *q, int64_t tp)
-{
-    struct ht_work forward = ht_scenario_work(q->scenario, HT_OP_FORWARD, HT_LANE_COMPUTE, 1), backward = forward;
-    backward.kind = HT_OP_BACKWARD;
-    forward.tp = backward.tp = (int32_t)tp;
-    return ht_query_work(q, &forward) + ht_query_work(q, &backward);
-}
-
 /* Computes the speed of a stage, or of a pipeline of one stage: of its slowest device. */
 static enum ht_status read_speed(const struct sweep *s, const struct shape *x, int64_t part, struct ht_error *err,
                                  double *speed)
@@ -78,8 +70,8 @@ static enum ht_status read_speed(const struct sweep *s, const struct shape *x, i
         for (int64_t p = 0; p < x->tp; p++) {
             int64_t rank = x->pp > 1 ? rank_at(x, k, part, p) : rank_at(x, part, 0, p);
             struct ht_cost_query q = {
-                .scenario = s->scenario, .profile = s->profile, .rank = rank, .micro_batches = 2, .err = err};
-            int64_t ns = block_ns(&q, x->tp);
+                .scenario = s->scenario, .profile = s->profile, .rank = rank, .tp = (int32_t)x->tp, .err = err};
+            int64_t ns = ht_query_pass(&q, HT_OP_FORWARD, 1) + ht_query_pass(&q, HT_OP_BACKWARD, 1);
             if (q.status) return q.status;
             if (ns > slowest) slowest = ns;
         }
@@ -141,6 +133,7 @@ static enum ht_status set_shape(const struct sweep *s, const struct shape *x, st
     set_vector(out, "blocks", HT_VARIABLE_LIST, x->pp, blocks);
     set_vector(out, "place", HT_VARIABLE_RANKS, n, place);
     ht_plan_set(out, "recompute", x->recompute);
+    if (x->recompute) ht_plan_set(out, "segment", 1);
     free(devices);
     free(l);
     free(blocks);
@@ -225,6 +218,7 @@ static enum ht_status take_forced(const struct ht_settings *settings, struct ht_
     }
     ht_plan_set(out, "tp", ht_setting(settings, "tp", 1));
     ht_plan_set(out, "recompute", ht_setting(settings, "recompute", 0));
+    ht_plan_set(out, "segment", ht_setting(settings, "segment", 1));
     snprintf(out->why, sizeof out->why, "forced");
     return HT_OK;
 }
