@@ -113,7 +113,7 @@ START_TEST(as_exhaustive_search)
         ck_assert_msg(!memcmp(g.counts, x.best, (size_t)(p.n_groups * p.n_types) * sizeof(int32_t)), "%d", i);
         autohet_grouping_free(&g);
     }
-    ck_assert_int_ge(feasible, CLUSTERS / 3);
+    ck_assert_int_ge(feasible, CLUSTERS / 4);
     ck_assert_int_le(feasible, CLUSTERS - CLUSTERS / 10);
 }
 END_TEST

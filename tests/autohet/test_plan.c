@@ -1,6 +1,7 @@
 /* The planner on the paper's clusters: its three plans, what fits, and what is refused. */
 #include "autohet/autohet.h"
 
+#include "common/model/zoo.h"
 #include "common/plan/candidate.h"
 
 #include "tests/support/plans.h"
@@ -127,12 +128,40 @@ START_TEST(refused)
 }
 END_TEST
 
+/* Returns the element of the whole block at which fc1 of a part begins: its rows are cut by outputs. */
+static int64_t fc1_begin(const struct ht_model *part)
+{
+    struct ht_param_part parts[HT_MAX_PARAM_PARTS];
+    int n = ht_unit_param_parts(part, 1, parts), i = 0;
+    while (i < n && strcmp(parts[i].name, "mlp.c_fc.weight")) i++;
+    ck_assert_int_lt(i, n);
+    return ht_unit_part_run(part, 1, parts[i].offset).whole;
+}
+
+/* Fig. 6(b): from tp 2 to 4 new part q has rows of old part q / 2, its first or its second half; eight rows would be (0-1), (2-3)
+   of part 0, (4-5), (6-7) of part 1. Fig. 6(c): to tp 1 both parts are there, one behind the other. */
+START_TEST(resharding)
+{
+    struct ht_model m;
+    ck_assert(!ht_model_load("gpt-mini", NULL, &m));
+    int64_t elements = m.ffn * m.width, whole = fc1_begin(&m);
+    for (int32_t q = 0; q < 4; q++) {
+        struct ht_model part = ht_model_part(&m, q, 4), old = ht_model_part(&m, q / 2, 2);
+        ck_assert_int_eq(fc1_begin(&part), whole + q * elements / 4);
+        ck_assert_int_eq(fc1_begin(&part), fc1_begin(&old) + q % 2 * elements / 4);
+        struct ht_part_run run = ht_unit_part_find(&old, 1, fc1_begin(&part));
+        ck_assert(run.whole == fc1_begin(&part) && run.count >= elements / 4);
+    }
+}
+END_TEST
+
 static void add(TCase *t)
 {
     tcase_add_test(t, published_plans);
     tcase_add_test(t, clusters);
     tcase_add_test(t, weaker_gpus_first);
     tcase_add_test(t, refused);
+    tcase_add_test(t, resharding);
 }
 
 int main(void)
