@@ -93,13 +93,35 @@ static void map(const struct autohet_problem *p, const struct autohet_grouping *
     free(node_units);
 }
 
+struct autohet_memory autohet_stage_memory(const struct autohet_sizes *sizes, int32_t stages, int32_t stage)
+{
+    struct autohet_memory m = sizes->layer;
+    if (stage == 0) {
+        m.fixed_bytes += sizes->first_bytes;
+        m.fixed_activation_bytes += sizes->first_activation_bytes;
+    }
+    if (stage + 1 == stages) {
+        m.fixed_bytes += sizes->last_bytes;
+        m.fixed_activation_bytes += sizes->last_activation_bytes;
+    }
+    return m;
+}
+
+double autohet_plan_bytes(const struct autohet_candidate *c)
+{
+    double most = 0;
+    for (int32_t j = 0, at = 0; j < c->n_groups; at += c->stages[j++])
+        for (int32_t q = 0; q < c->stages[j]; q++) {
+            struct autohet_memory m = autohet_stage_memory(&c->degree->sizes, c->stages[j], q);
+            most = fmax(most, autohet_stage_bytes(&m, c->blocks[at + q], c->stages[j], q, (double)c->micro_batches[j]));
+        }
+    return most;
+}
+
 /* Returns the layers that fit a stage by (4c). */
 static int32_t most_layers(const struct autohet_candidate *c, int32_t type, int32_t stages, int32_t q, double k)
 {
-    const struct autohet_sizes *z = &c->degree->sizes;
-    struct autohet_memory m = z->layer;
-    if (q == 0) m.fixed_bytes += z->first_bytes, m.fixed_activation_bytes += z->first_activation_bytes;
-    if (q + 1 == stages) m.fixed_bytes += z->last_bytes, m.fixed_activation_bytes += z->last_activation_bytes;
+    struct autohet_memory m = autohet_stage_memory(&c->degree->sizes, stages, q);
     return autohet_most_layers(&m, (double)c->degree->types[type].memory_bytes, stages, q, k);
 }
 

@@ -83,6 +83,10 @@ static inline double autohet_estimate_s(const struct autohet_candidate *c)
 
 /* Returns the time of so many layers on a type, forward and backward, by eq. (5) or the clean fit. */
 double autohet_layers_s(const struct autohet_problem *problem, const struct autohet_type_profile *type, int64_t layers);
+/* Returns the memory of a stage of a group, of one part, by layer and beside the layers. */
+struct autohet_memory autohet_stage_memory(const struct autohet_sizes *sizes, int32_t stages, int32_t stage);
+/* Returns the bytes of a plan's fullest GPU by (4c). */
+double autohet_plan_bytes(const struct autohet_candidate *c);
 /* Returns what a stage takes beside its layers: embedding, head, messages. */
 double autohet_beside_s(const struct autohet_problem *problem, const struct autohet_degree *degree,
                         const struct autohet_place *places, int32_t stages, int32_t stage);

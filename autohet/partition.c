@@ -27,6 +27,14 @@ int32_t autohet_most_layers(const struct autohet_memory *m, double memory_bytes,
     return most < 0 ? 0 : most > 1 << 20 ? 1 << 20 : (int32_t)most;
 }
 
+double autohet_stage_bytes(const struct autohet_memory *m, int64_t layers, int32_t stages, int32_t stage,
+                           double micro_batches)
+{
+    double in_flight = fmin(micro_batches, stages - stage);
+    return (double)layers * (m->layer_bytes + in_flight * m->activation_bytes) + m->fixed_bytes +
+           in_flight * m->fixed_activation_bytes;
+}
+
 static double stage_s(const struct autohet_stage *s, int64_t layers)
 {
     return s->fixed_s + (double)layers * s->layer_s;

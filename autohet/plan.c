@@ -205,6 +205,7 @@ static void explain(const struct autohet_candidate *c, double off, struct ht_pla
                      autohet_estimate_s(c));
     if (off != 0) snprintf(out->why + n, sizeof out->why - (size_t)n, ", %+.1f%% of the simulation", 100 * off);
     out->planned_s = autohet_estimate_s(c);
+    out->planned_bytes[HT_DEVICE] = (int64_t)autohet_plan_bytes(c);
 }
 
 static enum ht_status decide(struct planner *q, struct ht_error *err, struct ht_plan *out)
@@ -219,6 +220,16 @@ static enum ht_status decide(struct planner *q, struct ht_error *err, struct ht_
     record_inputs(q, c, out);
     set_variables(q, c, out);
     explain(c, choose && fastest ? 0 : off, out);
+    return HT_OK;
+}
+
+/* Checks the variables of which only two values mean something. */
+static enum ht_status check_choices(const struct ht_settings *settings, struct ht_error *err)
+{
+    int64_t rank = ht_setting(settings, "rank", 1), objective = ht_setting(settings, "objective", 4);
+    if (rank == 2) return ht_fail(err, HT_BAD_INPUT, "rank is 2; expected 1, eq. (1), or 3, eq. (3a)");
+    if (objective == 2 || objective == 3)
+        return ht_fail(err, HT_BAD_INPUT, "objective is %d; expected 1, eq. (1), or 4, eq. (4)", (int)objective);
     return HT_OK;
 }
 
@@ -246,7 +257,8 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
     *out = (struct ht_plan){.planned_bytes = {-1, 0, 0, 0}};
     for (size_t i = 0; i < HT_COUNT(forms); i++)
         if (ht_setting_variable(settings, forms[i])) return take_forced(&q, err, out);
-    enum ht_status status = decide(&q, err, out);
+    enum ht_status status = check_choices(settings, err);
+    if (!status) status = decide(&q, err, out);
     free_candidates(&q);
     return status;
 }

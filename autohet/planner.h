@@ -127,5 +127,8 @@ struct autohet_memory {
 };
 int32_t autohet_most_layers(const struct autohet_memory *m, double memory_bytes, int32_t stages, int32_t stage,
                             double micro_batches);
+/* Returns the bytes of a stage by (4c). */
+double autohet_stage_bytes(const struct autohet_memory *m, int64_t layers, int32_t stages, int32_t stage,
+                           double micro_batches);
 
 #endif

@@ -62,7 +62,11 @@ static int64_t simulated_ns(const struct ht_system *system, const struct ht_scen
     ck_assert_msg(!plan_at(system, sc, costs, set, &err, &plan), "%s", err.text);
     ck_assert_msg(!ht_candidate_prove(system, sc, &plan, &err, &x), "%s", err.text);
     ck_assert_msg(!ht_candidate_simulate(&x, sc, costs, &err, &ns), "%s", err.text);
-    if (system == &autohet) ck_assert_double_eq_tol(plan.planned_s * 1e9 / (double)ns, 1, 0.1); /* eq. (1) */
+    if (system == &autohet) {
+        ck_assert_double_eq_tol(plan.planned_s * 1e9 / (double)ns, 1, 0.1); /* eq. (1) */
+        double need = (double)ht_candidate_needs(&x).peak_bytes[HT_DEVICE];
+        ck_assert_double_eq_tol((double)plan.planned_bytes[HT_DEVICE] / need, 1, 0.05); /* (4c) */
+    }
     ht_candidate_free(&x);
     ht_plan_free(&plan);
     ht_profile_destroy(costs);
@@ -110,6 +114,8 @@ START_TEST(refused)
     } rows[] = {
         {"pipelines=4,2", "l is not set; expected pipelines, l, blocks and place together, or none of them",
          HT_BAD_INPUT},
+        {"rank=2", "rank is 2; expected 1, eq. (1), or 3, eq. (3a)", HT_BAD_INPUT},
+        {"objective=3", "objective is 3; expected 1, eq. (1), or 4, eq. (4)", HT_BAD_INPUT},
         {"tp=4", "tp is 4; expected a degree that divides the devices of every node and the model", HT_INFEASIBLE},
         {"D=5",
          "no grouping of the GPUs has a group's memory and a layer for each stage in the number of groups that is "
@@ -117,7 +123,7 @@ START_TEST(refused)
          HT_INFEASIBLE},
     };
     struct ht_scenario sc = scenario("autohet-llama-6.7b", "autohet-4a100-2h800", 16);
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 5; i++) {
         struct ht_plan plan = {0};
         struct ht_error err = {0};
         ck_assert_int_eq(plan_with(&autohet, &sc, rows[i].set, &err, &plan), rows[i].status);
