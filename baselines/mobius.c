@@ -20,7 +20,8 @@
  * waits for no send. Mobius' passes are all of one stage; each waits for its send before the next.
  *
  * Stages are recomputed from their input (recompute = 1), as in all of SysX's experiments but its Fig. 13. There Mobius
- * keeps all activations on the devices (recompute = 0). Activations are never offloaded.
+ * keeps all activations on the devices (recompute = 0). Activations are never offloaded. segment = n keeps the input of
+ * every n-th block and recomputes n blocks at a time, as Megatron-LM itself does.
  *
  * A stage may be recomputed before its gradient arrives (early = 1, as the authors of SysX build Mobius and SysX).
  * Megatron's recomputation is part of the backward pass and waits with it (early = 0).
@@ -34,6 +35,7 @@
 static const struct ht_knob knobs[] = {
     {"v", "stages a device", .min = 1, .max = -1},
     {"recompute", "1: a block keeps nothing; backwards recompute from their stage's input", .max = 1},
+    {"segment", "blocks recomputed at a time, from the input of the first; 0: those of a stage", .max = -1},
     {"early", "1: recomputation may begin before the gradient is there", .max = 1},
     {"head", "1: the forward pass runs the head, for its loss, and the backward pass again", .max = 1},
     {0}};
@@ -46,6 +48,7 @@ static struct ht_pipe_style style_of(const struct ht_system *self, const struct 
                                   .offload = true,
                                   .own = HT_CONTROL_GATE,
                                   .recompute = ht_plan_get(plan, "recompute"),
+                                  .segment = (int32_t)ht_plan_get(plan, "segment"),
                                   .early_recompute = ht_plan_get(plan, "early"),
                                   .forward_head = ht_plan_get(plan, "head"),
                                   .blocking_sends = self->variant != HT_PIPE_INTERLEAVED};
@@ -58,16 +61,20 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
     (void)profile;
     int64_t recompute = ht_setting(settings, "recompute", 1);
     int64_t early = ht_setting(settings, "early", recompute && self->variant == HT_PIPE_AFAB);
-    int64_t head = ht_setting(settings, "head", 0);
-    if (!recompute && (early || head))
+    int64_t head = ht_setting(settings, "head", 0), segment = ht_setting(settings, "segment", 0);
+    if (!recompute && (early || head || segment))
         return ht_fail(err, HT_BAD_INPUT,
-                       "%s=1 is set beside recompute=0; expected recompute=1, since nothing is "
+                       "%s=%lld is set beside recompute=0; expected recompute=1, since nothing is "
                        "recomputed without it",
-                       early ? "early" : "head");
+                       early  ? "early"
+                       : head ? "head"
+                              : "segment",
+                       (long long)(early || head ? 1 : segment));
     *out = (struct ht_plan){.planned_bytes = {-1, -1, 0, 0}, .why = "fixed: blocks shared out evenly"};
     ht_pipe_plan_inputs(scenario, out);
     ht_plan_set(out, "v", ht_setting(settings, "v", ht_pipe_stages_each(scenario, 2, ht_scenario_ranks(scenario))));
     ht_plan_set(out, "recompute", recompute);
+    if (segment) ht_plan_set(out, "segment", segment);
     ht_plan_set(out, "early", early);
     ht_plan_set(out, "head", head);
     struct ht_pipe_style style = style_of(self, out);

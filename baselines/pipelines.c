@@ -53,7 +53,8 @@ enum { NOTHING, BLOCKS, ATTENTION }; /* what recompute drops */
     {"blocks", "blocks of each stage, of one pipeline after the other", .min = 1, .max = -1, .kind = HT_VARIABLE_LIST},\
     {"tp", "tensor-parallel parts of each stage, a device each", .min = 1, .max = 1 << 16},                            \
     {"place", "devices of parts, stages, pipelines, one after the other", .kind = HT_VARIABLE_RANKS},                  \
-    {"order", "1: Megatron-LM's place: tensor, data, pipeline", .max = 1}
+    {"order", "1: Megatron-LM's place: tensor, data, pipeline", .max = 1},                                             \
+    {"sequence", "1: the parts cut norms, residuals and dropout, too, by tokens", .max = 1}
 #define GRADIENTS                                                                                                      \
     {"zero", "1: optimizer states are sharded over the pipelines (ZeRO-1); 2: gradients, too", .max = 2},              \
     {"scatter", "0: zero=1 all-reduces gradients, in place of reduce-scatters", .max = 1},                             \
@@ -84,6 +85,8 @@ static enum ht_status style_of(const struct ht_system *self, const struct ht_sce
         ht_layout_pipelines(scenario, pipelines ? pipelines->n : 1, pipelines ? pipelines->values : &ranks,
                             l ? l->values : &micro_batches, tp ? (int32_t)tp->value : 1, err, layout);
     if (!status && place) status = ht_layout_place(*layout, scenario, place->n, place->values, err);
+    if (!status && ht_plan_get(plan, "sequence") && (*layout)->tp > 1)
+        status = ht_layout_cut_rows(*layout, scenario, err);
     if (status) return status;
     if ((*layout)->n_replicas == 1 && (*layout)->tp == 1 && !place) { /* the same as without a layout */
         ht_layout_destroy(*layout);
@@ -214,6 +217,7 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
     if (status) return status;
     if (blocks) ht_plan_set_vector(out, blocks);
     if (ht_setting_variable(settings, "tp")) ht_plan_set(out, "tp", tp);
+    if (ht_setting(settings, "sequence", 0)) ht_plan_set(out, "sequence", 1);
     status = set_place(scenario, settings, tp, err, out);
     if (!status) status = set_gradients(settings, err, out);
     if (!status) status = set_recomputation(self, settings, err, out);

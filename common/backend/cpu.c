@@ -167,7 +167,8 @@ static void make_call(struct ht_cpu *cpu, int32_t iteration, int32_t op, const s
     };
     if (!calls[s->ops[op].kind].shaped || tp <= 1) return;
     c->part = ht_model_part(&cpu->options.model, op - ht_group_begin(s, op), tp);
-    c->link = (struct ht_part_link){c, ht_cpu_sum_parts, ht_cpu_gather_parts};
+    c->part.sequence = s->works[s->ops[op].work].sequence;
+    c->link = (struct ht_part_link){c, ht_cpu_sum_parts, ht_cpu_gather_parts, ht_cpu_scatter_parts};
     c->args.model = &c->part;
     c->args.link = &c->link;
 }

@@ -109,7 +109,8 @@ enum ht_status ht_cpu_all_reduce(struct ht_cpu_call *c);
 enum ht_status ht_cpu_send_receive(struct ht_cpu_call *c); /* SEND and RECEIVE */
 /* Functions of a pass's struct ht_part_link; ctx: its call, which gets the status of an error. */
 void ht_cpu_sum_parts(void *ctx, void *data, enum ht_dtype type, int64_t n);
-void ht_cpu_gather_parts(void *ctx, const float *mine, float *all, int64_t n);
+void ht_cpu_gather_parts(void *ctx, const void *mine, void *all, enum ht_dtype type, int64_t n);
+void ht_cpu_scatter_parts(void *ctx, const void *all, void *mine, enum ht_dtype type, int64_t n);
 
 /* ---- cpu_optimizer.c ---- */
 enum ht_status ht_cpu_step(struct ht_cpu_call *c);

@@ -329,17 +329,27 @@ void ht_cpu_sum_parts(void *ctx, void *data, enum ht_dtype type, int64_t n)
     free_group(&g);
 }
 
-void ht_cpu_gather_parts(void *ctx, const float *mine, float *all, int64_t n)
+/* Gathers n elements of each part, or adds up (parts, n) and leaves each part its n. */
+static void move_parts(struct ht_cpu_call *c, bool gathers, const void *from, void *to, enum ht_dtype type, int64_t n)
 {
-    struct ht_cpu_call *c = ctx;
     struct group g = {0};
     if (c->status) return;
     if (!find_group(c, &g)) {
         int64_t *counts = HT_NEW_ARRAY(int64_t, g.n);
         for (int32_t i = 0; i < g.n; i++) counts[i] = n;
-        c->status =
-            ht_comm_all_gather(c->options->comm, team_of(&g), c->op->match, mine, all, counts, HT_COMM_F32, c->err);
+        c->status = (gathers ? ht_comm_all_gather : ht_comm_reduce_scatter)(c->options->comm, team_of(&g), c->op->match,
+                                                                            from, to, counts, type_of(type), c->err);
         free(counts);
     }
     free_group(&g);
+}
+
+void ht_cpu_gather_parts(void *ctx, const void *mine, void *all, enum ht_dtype type, int64_t n)
+{
+    move_parts(ctx, true, mine, all, type, n);
+}
+
+void ht_cpu_scatter_parts(void *ctx, const void *all, void *mine, enum ht_dtype type, int64_t n)
+{
+    move_parts(ctx, false, all, mine, type, n);
 }

@@ -149,7 +149,7 @@ static enum ht_status forward_block(struct ht_cpu_call *c, int32_t unit)
     const void *p = param(c, unit), *x = reads.input ? x_in(c, unit) : NULL;
     ht_cpu_find_acts(c, unit, HT_CPU_READ, reads.sub_ops, &act);
     ht_cpu_find_acts(c, unit, HT_CPU_WRITE, fills, &act);
-    void *scratch = sub_ops >> HT_SUB_ATTENTION & 1 ? block_workspace(c, sub_ops, false) : NULL;
+    void *scratch = block_workspace(c, sub_ops, false);
     void *out = wanted ? x_out(c, unit + 1) : NULL;
     if (c->status || c->check_only) return c->status;
     c->kernels->block_forward(c->device, &c->args, sub_ops, p, x, &act, out, scratch);

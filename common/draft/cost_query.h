@@ -29,8 +29,9 @@ struct ht_cost_query {
     const struct ht_profile *profile;
     int64_t rank;          /* of the cluster; HT_SLOWEST_RANK: each work costs the most that it costs on any rank */
     int64_t micro_batches; /* of a rank; with more than one, gradients are summed */
-    int32_t tp;            /* passes work on one of so many tensor-parallel parts; 0: on whole units */
-    int32_t members;       /* of a collective; 0: all ranks */
+    int32_t tp;      /* passes work on one of so many tensor-parallel parts, which cut rows if the scenario's model
+                              says `sequence`; 0: on whole units */
+    int32_t members; /* of a collective; 0: all ranks */
     struct ht_error *err;
     enum ht_status status; /* HT_OK until a query fails */
 };

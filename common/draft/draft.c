@@ -229,6 +229,7 @@ void ht_draft_init(struct ht_draft *g, const struct ht_scenario *scenario, const
     if (of_part) {
         *of_part = *scenario;
         of_part->model = ht_model_part(&scenario->model, part, layout->tp);
+        of_part->model.sequence = layout->sequence;
     }
     *g = (struct ht_draft){.scenario = of_part ? of_part : scenario,
                            .of_part = of_part,

@@ -246,6 +246,17 @@ enum ht_status ht_layout_place(struct ht_layout *l, const struct ht_scenario *sc
     return HT_OK;
 }
 
+enum ht_status ht_layout_cut_rows(struct ht_layout *l, const struct ht_scenario *sc, struct ht_error *err)
+{
+    int64_t rows = sc->micro_batch * sc->seq;
+    if (rows % l->tp)
+        return ht_fail(err, HT_BAD_INPUT,
+                       "tp %d does not divide the %lld tokens of a micro-batch, which sequence=1 cuts", l->tp,
+                       (long long)rows);
+    l->sequence = true;
+    return HT_OK;
+}
+
 int32_t ht_layout_rank(const struct ht_layout *l, int32_t replica, int32_t stage, int32_t part)
 {
     return l->rank_at[l->replicas[replica].first_place + stage * l->tp + part];

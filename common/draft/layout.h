@@ -62,6 +62,7 @@ struct ht_layout {
     enum ht_sharding sharding;
     int32_t n_ranks, n_units, n_replicas;
     int32_t tp;                  /* tensor-parallel degree of every stage; 1: no tensor parallelism */
+    bool sequence;               /* the parts of a stage cut norms and residuals by rows, too (common/model/model.h) */
     int32_t *rank_at, *place_of; /* [n_ranks] rank at a place, and its inverse */
     int32_t n_micro_batches;     /* of the iteration, over all replicas */
     int32_t rounds;              /* micro-batches of the replica that has most */
@@ -100,6 +101,9 @@ enum ht_status ht_layout_pipelines(const struct ht_scenario *scenario, int32_t n
 enum ht_status ht_layout_place(struct ht_layout *l, const struct ht_scenario *scenario, int32_t n, const int64_t *place,
                                struct ht_error *err);
 void ht_layout_destroy(struct ht_layout *l); /* accepts NULL */
+
+/* Cuts norms and residuals into the parts, too. HT_BAD_INPUT if tp does not divide a micro-batch's tokens. */
+enum ht_status ht_layout_cut_rows(struct ht_layout *l, const struct ht_scenario *scenario, struct ht_error *err);
 
 /* Returns the rank that has this part of a replica's stage; returns the part that a rank has. */
 int32_t ht_layout_rank(const struct ht_layout *l, int32_t replica, int32_t stage, int32_t part);

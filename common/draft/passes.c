@@ -34,7 +34,8 @@ static int32_t pass(struct ht_draft *g, enum ht_op_kind kind, char letter, int32
     ht_charge_work(g->schedule, g->links, 0);
     struct ht_part_sums sums = ht_work_part_sums(&w);
     if (w.tp > 1)
-        ht_charge_parts(g->schedule, g->links, ht_layout_stage_ranks(g->layout, g->rank), w.tp, sums.n * sums.bytes);
+        ht_charge_parts(g->schedule, g->links, ht_layout_stage_ranks(g->layout, g->rank), w.tp,
+                        sums.n * sums.bytes + sums.n_halves * sums.half_bytes);
     ht_draft_chain(g);
     g->computed = op;
     return op;
@@ -174,7 +175,10 @@ int32_t ht_draft_recompute(struct ht_draft *g, int32_t unit, int32_t n, int32_t 
         on_activations(g, u, mb, sub_ops, HT_PRODUCE);
         if (u == g->n_units - 1) on_device(g, g->logits[mb], HT_PRODUCE);
     }
-    if (sub_ops >> HT_SUB_ATTENTION & 1) scratch(g, unit, mb, false); /* a block's without attention needs none */
+    if (sub_ops == HT_ALL_SUB_OPS)
+        scratch(g, unit, mb, false);
+    else
+        block_scratch(g, unit, mb, sub_ops, false);
     return op;
 }
 

@@ -174,7 +174,8 @@ struct ht_pipe_shape ht_pipe_shape_of(const struct ht_scenario *scenario, const 
    most that units keep (bytes). */
 void ht_pipe_largest_stage(const struct ht_scenario *scenario, const struct ht_pipe_style *style, int32_t count,
                            int64_t *params, int64_t *kept_bytes);
-/* Returns the bytes of the checkpoints that a rank holds at most: N_m v d c, where c is the input of a block. */
+/* Returns the bytes of the checkpoints that a rank holds at most: N_m v d c, where c is the input of a block; with segments
+   N_m v d c of each segment of a stage. */
 int64_t ht_pipe_checkpoint_bytes(const struct ht_scenario *scenario, const struct ht_pipe_style *style);
 /*
  * Returns the device memory by stages, in bytes, with offloading, of the largest stage i:
@@ -182,7 +183,7 @@ int64_t ht_pipe_checkpoint_bytes(const struct ht_scenario *scenario, const struc
  *     3 Psi_i + N_m v d c + A_i           parameters of two stages, a gradient, checkpoints
  *     3 Psi_i + N_m v (d c + A_i)         without recomputation: a device keeps the activations of all its stages
  *
- * Psi: 16-bit (FP32: 32-bit) parameters; A: what the blocks of a stage keep. Fresh gradients and scratch are left out.
+ * Psi: 16-bit (FP32: 32-bit) parameters; A: what the blocks of a stage keep, or those of a segment, or the head. Fresh gradients and scratch are left out.
  * The verifier proves the memory of the schedule itself.
  */
 int64_t ht_pipe_device_bytes(const struct ht_scenario *scenario, const struct ht_pipe_style *style);

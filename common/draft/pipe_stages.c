@@ -324,16 +324,27 @@ void ht_pipe_largest_stage(const struct ht_scenario *sc, const struct ht_pipe_st
     }
 }
 
+/* Returns the inputs that a backward stage of the usual size keeps: the first block's, or one of each segment. */
+static int64_t inputs_of_stage(const struct ht_scenario *sc, const struct ht_pipe_style *y)
+{
+    int64_t stages = ht_scenario_ranks(sc) * y->v * y->d, blocks = (sc->model.layers + stages - 1) / stages;
+    return y->segment ? (blocks + y->segment - 1) / y->segment : 1;
+}
+
 int64_t ht_pipe_checkpoint_bytes(const struct ht_scenario *sc, const struct ht_pipe_style *y)
 {
-    return ht_pipe_shape_of(sc, y).micro_batches * y->v * y->d *
+    return ht_pipe_shape_of(sc, y).micro_batches * y->v * y->d * inputs_of_stage(sc, y) *
            ht_unit_input_bytes(&sc->model, 1, sc->micro_batch, sc->seq, sc->numerics.param);
 }
 
 int64_t ht_pipe_device_bytes(const struct ht_scenario *sc, const struct ht_pipe_style *y)
 {
-    int64_t params, kept;
+    int64_t params, kept, head = ht_model_units(&sc->model) - 1;
     ht_pipe_largest_stage(sc, y, y->d, &params, &kept);
+    if (y->segment)
+        kept =
+            ht_max(y->segment * ht_unit_activation_bytes(&sc->model, 1, sc->micro_batch, sc->seq, sc->numerics.param),
+                   ht_unit_activation_bytes(&sc->model, head, sc->micro_batch, sc->seq, sc->numerics.param));
     if (!y->recompute) kept *= ht_pipe_shape_of(sc, y).micro_batches * y->v;
     return 3 * ht_dtype_bytes(sc->numerics.param) * params + ht_pipe_checkpoint_bytes(sc, y) + kept;
 }

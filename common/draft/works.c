@@ -25,6 +25,7 @@ struct ht_work ht_scenario_work(const struct ht_scenario *s, enum ht_op_kind kin
                             .tied = m->tied,
                             .flash = m->flash,
                             .dropout = m->dropout,
+                            .sequence = m->sequence,
                             .dtype = s->numerics.param,
                             .grad_dtype = s->numerics.grad,
                             .tp = 1,

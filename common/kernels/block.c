@@ -25,49 +25,17 @@
 #include <assert.h>
 #include <stddef.h>
 
-#include "common/kernels/attention.h"
+#include "common/kernels/block.h"
 #include "common/kernels/convert.h"
 #include "common/kernels/part_sum.h"
-#include "common/kernels/rotary.h"
-#include "common/kernels/rows.h"
-#include "common/kernels/unit.h"
 
-/* Parameters of a block, and the part (ht_unit_param_parts) of each: -1 where the architecture has none. LLaMA's, BERT's and
-   ViT's q, k, v are rows of one matrix, and so are gate and up: the entry is the first part. */
-enum { LN1_W, LN1_B, QKV_W, QKV_B, PROJ_W, PROJ_B, LN2_W, LN2_B, FC1_W, FC1_B, FC2_W, FC2_B, N_PARTS };
+/* The part (ht_unit_param_parts) of each parameter: -1 where the architecture has none. LLaMA's, BERT's and ViT's q, k, v
+   are rows of one matrix, and so are gate and up: the entry is the first part. */
 static const int part_of[][N_PARTS] = {
     [HT_ARCH_GPT] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11},
     [HT_ARCH_LLAMA] = {0, -1, 1, -1, 4, -1, 5, -1, 6, -1, 8, -1},
     [HT_ARCH_BERT] = {0, 1, 2, 5, 8, 9, 10, 11, 12, 13, 14, 15},
     [HT_ARCH_VIT] = {0, 1, 2, 5, 8, 9, 10, 11, 12, 13, 14, 15},
-};
-
-/* Pointers to the kept activations; shapes in model.h. */
-struct kept {
-    void *norm1, *qkv, *attention, *proj, *norm2, *fc1, *gelu;
-    float *norm1_stats, *norm2_stats;
-};
-
-struct block {
-    const struct ht_simd *simd;
-    int64_t n_rows; /* B T */
-    unsigned sub_ops;
-    struct ht_norm norm1, norm2;
-    struct ht_linear qkv, proj, fc1, fc2;
-    bool rotates, gated; /* LLaMA */
-    bool post_norm;      /* BERT */
-    struct ht_rotary rotary;
-    struct ht_attention attention;
-    bool first; /* adds residuals and biases to the sum over parts; true for a whole model */
-    struct kept act;
-    const void *x;
-    void *out; /* forward */
-    /* backward */
-    const void *dout;
-    void *dx;                         /* holds the gradient of proj until the last rows step */
-    void *dwide, *dnorm, *dattention; /* (B,T,E) or (B,T,W); (B,T,C); (B,T,C) */
-    struct ht_stored stored;          /* of the parameters' gradients */
-    void *grad[N_PARTS];              /* NULL: no such part */
 };
 
 static void *at(void *base, struct ht_act_part part)
@@ -76,7 +44,7 @@ static void *at(void *base, struct ht_act_part part)
 }
 
 /* Returns element i of a matrix in the type of the block's activations. */
-static void *element(const struct block *b, const void *matrix, int64_t i)
+static void *element(const struct ht_block *b, const void *matrix, int64_t i)
 {
     return ht_element(matrix, b->simd->stored, i);
 }
@@ -87,7 +55,7 @@ static void *behind(void *first_at, struct ht_act_part first, struct ht_act_part
     return first_at ? (char *)first_at + (part.offset - first.offset) : NULL;
 }
 
-static void block_init(struct block *b, const struct ht_unit_args *args, unsigned sub_ops, const void *params,
+static void block_init(struct ht_block *b, const struct ht_unit_args *args, unsigned sub_ops, const void *params,
                        const void *x, const struct ht_block_acts *act, void *grad, void *workspace)
 {
     void *const *kept = act->of;
@@ -110,9 +78,10 @@ static void block_init(struct block *b, const struct ht_unit_args *args, unsigne
     struct ht_workspace_layout w;
     ht_block_workspace(m, sub_ops, args->batch, args->seq, args->dtype, grad != NULL, &w);
 
-    *b = (struct block){
+    *b = (struct ht_block){
         .simd = ht_simd_for(args->dtype),
         .n_rows = args->batch * args->seq,
+        .n_own = ht_model_rows(m, args->batch * args->seq),
         .sub_ops = sub_ops,
         .norm1 = {p[LN1_W], p[LN1_B], C, (float)m->norm_eps},
         .norm2 = {p[LN2_W], p[LN2_B], C, (float)m->norm_eps},
@@ -156,6 +125,7 @@ static void block_init(struct block *b, const struct ht_unit_args *args, unsigne
         .tile_floats = w.tile_bytes / (int64_t)sizeof(float),
         .slots = ht_attention_slots(m, args->batch),
     };
+    if (ht_model_cuts_rows(m) && workspace) b->all = at(workspace, w.rows), b->own = at(workspace, w.own);
     if (!grad) return;
     b->attention.dscores = at(workspace, w.dscores);
     b->attention.dkv = w.dkv.bytes ? at(workspace, w.dkv) : NULL;
@@ -170,43 +140,32 @@ static void block_init(struct block *b, const struct ht_unit_args *args, unsigne
     }
 }
 
-static struct ht_range my_rows(const struct block *b, int worker, int n_workers)
-{
-    return ht_range_split(b->n_rows, HT_ROW_GRAIN, worker, n_workers);
-}
-
 /* ---- forward ---- */
 
 /* Returns a residual where this part adds it: in the first part, and where there is one. */
-static const void *in_first(const struct block *b, const void *residual)
+static const void *in_first(const struct ht_block *b, const void *residual)
 {
     return b->first ? residual : NULL;
 }
 
-static bool wants(const struct block *b, enum ht_sub_op sub)
-{
-    return b->sub_ops >> sub & 1;
-}
-
 static void forward_before_attention(void *arg, int worker, int n_workers)
 {
-    struct block *b = arg;
-    struct ht_range rows = my_rows(b, worker, n_workers);
-    if (wants(b, HT_SUB_NORM1))
+    struct ht_block *b = arg;
+    struct ht_range rows = ht_block_rows(b, worker, n_workers);
+    if (ht_block_wants(b, HT_SUB_NORM1))
         ht_rows_norm(b->simd, &b->norm1, b->x, b->act.norm1, b->act.norm1_stats, b->n_rows, rows);
-    if (!wants(b, HT_SUB_QKV)) return;
+    if (!ht_block_wants(b, HT_SUB_QKV)) return;
     ht_rows_linear(b->simd, &b->qkv, b->act.norm1, NULL, b->act.qkv, rows);
     if (b->rotates) ht_rows_rotate(b->simd, &b->rotary, false, b->act.qkv, rows);
 }
 
-static void forward_attention(void *arg, int worker, int n_workers)
+void ht_block_attend(void *arg, int worker, int n_workers)
 {
-    struct block *b = arg;
+    struct ht_block *b = arg;
     ht_attention_forward(b->simd, &b->attention, worker, n_workers);
 }
 
-/* Computes gelu (rows, F) from fc1 (rows, E). */
-static void activate(const struct block *b, struct ht_range rows)
+void ht_block_activate(const struct ht_block *b, struct ht_range rows)
 {
     int64_t F = b->fc2.in;
     if (!b->gated) {
@@ -222,22 +181,22 @@ static void activate(const struct block *b, struct ht_range rows)
 
 static void forward_projection(void *arg, int worker, int n_workers)
 {
-    struct block *b = arg;
-    struct ht_range rows = my_rows(b, worker, n_workers);
-    if (wants(b, HT_SUB_PROJ))
+    struct ht_block *b = arg;
+    struct ht_range rows = ht_block_rows(b, worker, n_workers);
+    if (ht_block_wants(b, HT_SUB_PROJ))
         ht_rows_linear(b->simd, &b->proj, b->act.attention, in_first(b, b->post_norm ? b->act.norm1 : b->x),
                        b->act.proj, rows);
 }
 
 static void forward_after_projection(void *arg, int worker, int n_workers)
 {
-    struct block *b = arg;
-    struct ht_range rows = my_rows(b, worker, n_workers);
-    if (wants(b, HT_SUB_NORM2))
+    struct ht_block *b = arg;
+    struct ht_range rows = ht_block_rows(b, worker, n_workers);
+    if (ht_block_wants(b, HT_SUB_NORM2))
         ht_rows_norm(b->simd, &b->norm2, b->act.proj, b->act.norm2, b->act.norm2_stats, b->n_rows, rows);
-    if (wants(b, HT_SUB_FC1)) ht_rows_linear(b->simd, &b->fc1, b->act.norm2, NULL, b->act.fc1, rows);
-    if (wants(b, HT_SUB_GELU)) activate(b, rows);
-    if (wants(b, HT_SUB_FC2))
+    if (ht_block_wants(b, HT_SUB_FC1)) ht_rows_linear(b->simd, &b->fc1, b->act.norm2, NULL, b->act.fc1, rows);
+    if (ht_block_wants(b, HT_SUB_GELU)) ht_block_activate(b, rows);
+    if (ht_block_wants(b, HT_SUB_FC2))
         ht_rows_linear(b->simd, &b->fc2, b->act.gelu, in_first(b, b->post_norm ? b->act.norm2 : b->act.proj), b->out,
                        rows);
 }
@@ -245,20 +204,23 @@ static void forward_after_projection(void *arg, int worker, int n_workers)
 void ht_block_forward(const struct ht_unit_args *args, unsigned sub_ops, const void *params, const void *x,
                       const struct ht_block_acts *act, void *out, void *workspace)
 {
-    struct block b;
+    struct ht_block b;
     block_init(&b, args, sub_ops, params, x, act, NULL, workspace);
     b.out = out;
+    if (ht_model_cuts_rows(args->model)) {
+        ht_block_forward_by_rows(args, &b);
+        return;
+    }
     ht_pool_run(args->pool, forward_before_attention, &b);
-    if (wants(&b, HT_SUB_ATTENTION)) ht_pool_run(args->pool, forward_attention, &b);
-    ht_run_rows(args, &b, forward_projection, wants(&b, HT_SUB_PROJ) ? b.act.proj : NULL, forward_after_projection);
-    if (wants(&b, HT_SUB_FC2)) ht_sum_parts(args, b.out);
+    if (ht_block_wants(&b, HT_SUB_ATTENTION)) ht_pool_run(args->pool, ht_block_attend, &b);
+    ht_run_rows(args, &b, forward_projection, ht_block_wants(&b, HT_SUB_PROJ) ? b.act.proj : NULL,
+                forward_after_projection);
+    if (ht_block_wants(&b, HT_SUB_FC2)) ht_sum_parts(args, b.out);
 }
 
 /* ---- backward ---- */
 
-/* Computes dwide (rows, E), the gradient of fc1, from dout. The product with W2 is the gradient of gelu. With a gate it
-   goes to the right half of each row, which swiglu_backward turns into the gradient of up. */
-static void activate_backward(const struct block *b, struct ht_range rows)
+void ht_block_activate_backward(const struct ht_block *b, struct ht_range rows)
 {
     int64_t F = b->fc2.in, C = b->fc2.out, n = rows.end - rows.begin;
     if (!b->gated) {
@@ -287,25 +249,25 @@ static void activate_backward(const struct block *b, struct ht_range rows)
 
 static void backward_mlp(void *arg, int worker, int n_workers)
 {
-    struct block *b = arg;
-    struct ht_range rows = my_rows(b, worker, n_workers);
-    activate_backward(b, rows);
+    struct ht_block *b = arg;
+    struct ht_range rows = ht_block_rows(b, worker, n_workers);
+    ht_block_activate_backward(b, rows);
     const void *around = b->post_norm ? in_first(b, b->dout) : NULL;
     ht_rows_linear_backward(b->simd, &b->fc1, b->dwide, around, b->dnorm, rows); /* of norm2 */
 }
 
 static void backward_projection(void *arg, int worker, int n_workers)
 {
-    struct block *b = arg;
-    struct ht_range rows = my_rows(b, worker, n_workers);
+    struct ht_block *b = arg;
+    struct ht_range rows = ht_block_rows(b, worker, n_workers);
     const void *around = b->post_norm ? NULL : b->dout;
-    if (wants(b, HT_SUB_NORM2))
+    if (ht_block_wants(b, HT_SUB_NORM2))
         ht_rows_norm_backward(b->simd, &b->norm2, b->act.proj, b->dnorm, b->act.norm2_stats, around, b->dx, b->n_rows,
                               rows); /* of proj */
-    if (wants(b, HT_SUB_PROJ)) ht_rows_linear_backward(b->simd, &b->proj, b->dx, NULL, b->dattention, rows);
+    if (ht_block_wants(b, HT_SUB_PROJ)) ht_rows_linear_backward(b->simd, &b->proj, b->dx, NULL, b->dattention, rows);
 }
 
-static void grads_of_mlp(const struct block *b, int worker, int n_workers)
+static void grads_of_mlp(const struct ht_block *b, int worker, int n_workers)
 {
     struct ht_range narrow = ht_range_split(b->norm2.width, HT_FEATURE_GRAIN, worker, n_workers);
     struct ht_range wide = ht_range_split(b->fc1.out, HT_FEATURE_GRAIN, worker, n_workers);
@@ -318,24 +280,24 @@ static void grads_of_mlp(const struct block *b, int worker, int n_workers)
 
 static void grads_after_attention(void *arg, int worker, int n_workers)
 {
-    struct block *b = arg;
+    struct ht_block *b = arg;
     struct ht_range columns = ht_range_split(b->proj.out, HT_FEATURE_GRAIN, worker, n_workers);
-    if (wants(b, HT_SUB_FC2)) grads_of_mlp(b, worker, n_workers);
-    if (wants(b, HT_SUB_PROJ))
+    if (ht_block_wants(b, HT_SUB_FC2)) grads_of_mlp(b, worker, n_workers);
+    if (ht_block_wants(b, HT_SUB_PROJ))
         ht_features_linear_grad(b->simd, &b->proj, b->act.attention, b->dx, b->n_rows, b->stored, b->grad[PROJ_W],
                                 b->grad[PROJ_B], columns);
 }
 
-static void backward_attention(void *arg, int worker, int n_workers)
+void ht_block_attend_backward(void *arg, int worker, int n_workers)
 {
-    struct block *b = arg;
+    struct ht_block *b = arg;
     ht_attention_backward(b->simd, &b->attention, b->dattention, b->dwide, worker, n_workers); /* dwide: of qkv */
 }
 
 static void backward_qkv(void *arg, int worker, int n_workers)
 {
-    struct block *b = arg;
-    struct ht_range rows = my_rows(b, worker, n_workers);
+    struct ht_block *b = arg;
+    struct ht_range rows = ht_block_rows(b, worker, n_workers);
     if (b->rotates) ht_rows_rotate(b->simd, &b->rotary, true, b->dwide, rows);
     const void *around = b->post_norm ? in_first(b, b->dx) : NULL;
     ht_rows_linear_backward(b->simd, &b->qkv, b->dwide, around, b->dnorm, rows); /* of norm1 */
@@ -343,15 +305,15 @@ static void backward_qkv(void *arg, int worker, int n_workers)
 
 static void backward_input(void *arg, int worker, int n_workers)
 {
-    struct block *b = arg;
-    struct ht_range rows = my_rows(b, worker, n_workers);
+    struct ht_block *b = arg;
+    struct ht_range rows = ht_block_rows(b, worker, n_workers);
     const void *around = b->post_norm ? NULL : b->dx;
     ht_rows_norm_backward(b->simd, &b->norm1, b->x, b->dnorm, b->act.norm1_stats, around, b->dx, b->n_rows, rows);
 }
 
 static void grads_before_attention(void *arg, int worker, int n_workers)
 {
-    struct block *b = arg;
+    struct ht_block *b = arg;
     int64_t C = b->norm1.width;
     struct ht_range features = ht_range_split(b->qkv.out, HT_FEATURE_GRAIN, worker, n_workers);
     struct ht_range columns = ht_range_split(C, HT_FEATURE_GRAIN, worker, n_workers);
@@ -364,18 +326,22 @@ static void grads_before_attention(void *arg, int worker, int n_workers)
 void ht_block_backward(const struct ht_unit_args *args, unsigned sub_ops, const void *params, const void *x,
                        const struct ht_block_acts *act, const void *dout, void *dx, void *grad, void *workspace)
 {
-    struct block b;
+    struct ht_block b;
     assert(sub_ops == HT_ALL_SUB_OPS || sub_ops == HT_MLP_HALF || sub_ops == HT_ATTENTION_HALF);
     block_init(&b, args, sub_ops, params, x, act, grad, workspace);
     b.dout = dout;
     b.dx = dx;
-    if (wants(&b, HT_SUB_FC2))
+    if (ht_model_cuts_rows(args->model)) {
+        ht_block_backward_by_rows(args, &b);
+        return;
+    }
+    if (ht_block_wants(&b, HT_SUB_FC2))
         ht_run_rows(args, &b, backward_mlp, b.dnorm, backward_projection);
     else
         ht_pool_run(args->pool, backward_projection, &b);
     ht_pool_run(args->pool, grads_after_attention, &b);
-    if (!wants(&b, HT_SUB_ATTENTION)) return;
-    ht_pool_run(args->pool, backward_attention, &b);
+    if (!ht_block_wants(&b, HT_SUB_ATTENTION)) return;
+    ht_pool_run(args->pool, ht_block_attend_backward, &b);
     ht_run_rows(args, &b, backward_qkv, b.dnorm, backward_input);
     ht_pool_run(args->pool, grads_before_attention, &b);
 }

@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "common/kernels/convert.h"
+#include "common/kernels/part_sum.h"
 #include "common/kernels/rows.h"
 
 enum { NORM_W, NORM_B, POOLER_W, POOLER_B, CLASSES_W, CLASSES_B, N_PARTS };
@@ -27,6 +28,7 @@ enum { SPAN = 256 }; /* elements that are converted on the stack at a time */
 struct classifier {
     const struct ht_simd *simd;
     int64_t n_rows, seq; /* B, T */
+    struct ht_range own; /* rows of x and dx that a part has, if it cuts them; else all */
     struct ht_norm norm;
     struct ht_linear pooler, classes;
     bool pools;
@@ -129,6 +131,12 @@ void ht_classifier_forward(const struct ht_unit_args *args, const void *params, 
     struct classifier h;
     init(&h, args, params, act, NULL);
     h.x = x;
+    if (ht_model_cuts_rows(args->model)) {
+        struct ht_workspace_layout w;
+        ht_unit_workspace(args->model, args->model->layers + 1, args->batch, args->seq, args->dtype, false, &w);
+        ht_gather_rows(args, x, (char *)workspace + w.rows.offset);
+        h.x = (char *)workspace + w.rows.offset;
+    }
     h.logits = logits;
     h.targets = targets;
     h.scale = scale;
@@ -144,16 +152,24 @@ static void backward_rows(void *arg, int worker, int n_workers)
 {
     struct classifier *h = arg;
     struct ht_range rows = ht_range_split(h->n_rows, HT_ROW_GRAIN, worker, n_workers);
-    size_t others_bytes = (size_t)((h->seq - 1) * h->norm.width * ht_dtype_bytes(h->simd->stored));
+    size_t row_bytes = (size_t)(h->norm.width * ht_dtype_bytes(h->simd->stored));
     ht_rows_linear_backward(h->simd, &h->classes, h->dlogits, NULL, h->dpooled, rows);
     if (h->pools) {
         rows_tanh_backward(h, h->pooled, h->dpooled, rows);
         ht_rows_linear_backward(h->simd, &h->pooler, h->dpooled, NULL, h->dnorm, rows);
     }
     for (int64_t r = rows.begin; r < rows.end; r++) {
-        h->simd->norm_backward(row_of(h, h->first, r), h->norm.weight, row_of(h, h->dnorm, r), h->stats[r],
-                               h->stats[h->n_rows + r], NULL, row_of(h, h->dx, r * h->seq), h->norm.width);
-        memset(row_of(h, h->dx, r * h->seq + 1), 0, others_bytes);
+        int64_t begin = r * h->seq, end = begin + h->seq;
+        if (begin < h->own.begin) begin = h->own.begin;
+        if (end > h->own.end) end = h->own.end;
+        if (begin >= end) continue;
+        if (begin == r * h->seq) {
+            h->simd->norm_backward(row_of(h, h->first, r), h->norm.weight, row_of(h, h->dnorm, r), h->stats[r],
+                                   h->stats[h->n_rows + r], NULL, row_of(h, h->dx, begin - h->own.begin),
+                                   h->norm.width);
+            begin++;
+        }
+        memset(row_of(h, h->dx, begin - h->own.begin), 0, (size_t)(end - begin) * row_bytes);
     }
 }
 
@@ -194,6 +210,7 @@ void ht_classifier_backward(const struct ht_unit_args *args, const void *params,
     h.dnorm = (char *)workspace + w.narrow.offset;
     h.dpooled = h.pools ? (char *)workspace + w.pooled.offset : h.dnorm;
     h.dx = dx;
+    h.own = ht_model_cuts_rows(args->model) ? ht_own_rows(args) : (struct ht_range){0, args->batch * args->seq};
     ht_pool_run(args->pool, backward_rows, &h);
     ht_pool_run(args->pool, backward_features, &h);
 }

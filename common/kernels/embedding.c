@@ -21,6 +21,7 @@ struct embedding {
     const struct ht_unit_args *args;
     const int32_t *tokens;
     int64_t first_token, V; /* the table's rows; a part has some tokens */
+    struct ht_range own;    /* rows of out that a part has, if it cuts them; else all */
     const void *wte, *wpe, *wtype, *dout;
     void *out, *dwte, *dwpe, *dwtype; /* wpe, dwpe: NULL in LLaMA; wtype, dwtype: NULL but in BERT */
     int32_t *first, *next;            /* (V), (B,T); NULL in FP32 */
@@ -54,10 +55,10 @@ static void forward_positions(void *arg, int worker, int n_workers)
     const struct embedding *e = arg;
     enum ht_dtype type = e->args->dtype;
     int64_t T = e->args->seq, C = e->args->model->width;
-    struct ht_range rows = ht_range_split(e->args->batch * T, HT_ROW_GRAIN, worker, n_workers);
+    struct ht_range rows = ht_range_split(e->own.end - e->own.begin, HT_ROW_GRAIN, worker, n_workers);
     for (int64_t r = rows.begin; r < rows.end && e->wpe; r++) {
         void *out = ht_element(e->out, type, r * C);
-        e->simd->add(out, ht_element(e->wpe, type, r % T * C), out, C);
+        e->simd->add(out, ht_element(e->wpe, type, (e->own.begin + r) % T * C), out, C);
         if (e->wtype) e->simd->add(out, e->wtype, out, C);
     }
 }
@@ -99,7 +100,17 @@ void ht_embedding_forward(const struct ht_unit_args *args, const void *input, co
     e.wpe = behind_tokens(&e, params, args->dtype);
     e.wtype = behind_positions(&e, params, args->dtype);
     e.out = out;
-    ht_run_rows(args, &e, forward_tokens, out, forward_positions);
+    if (!ht_model_cuts_rows(m)) {
+        e.own = (struct ht_range){0, args->batch * args->seq};
+        ht_run_rows(args, &e, forward_tokens, out, forward_positions);
+        return;
+    }
+    e.own = ht_own_rows(args);
+    e.out = workspace; /* all rows */
+    ht_pool_run(args->pool, forward_tokens, &e);
+    ht_scatter_rows(args, workspace, out);
+    e.out = out;
+    ht_pool_run(args->pool, forward_positions, &e);
 }
 
 /* ---- backward ---- */
@@ -215,6 +226,11 @@ void ht_embedding_backward(const struct ht_unit_args *args, const void *input, c
     struct ht_workspace_layout w;
     ht_unit_workspace(m, 0, args->batch, args->seq, args->dtype, true, &w);
     assert(args->dtype != HT_F32 || args->grad == HT_F32);
+    if (ht_model_cuts_rows(m)) {
+        void *all = (char *)workspace + w.rows.offset;
+        ht_gather_rows(args, dout, all);
+        dout = all;
+    }
     struct embedding e = embedding_of(args, input);
     e.dout = dout;
     e.dwte = grad;

@@ -19,10 +19,11 @@
 
 struct head {
     const struct ht_simd *simd;
-    int64_t n_rows;
+    int64_t n_rows, n_own; /* B T, and those of the norm: a part may cut them */
     struct ht_norm norm;
     struct ht_linear matrix;
     void *norm_out;
+    const void *all; /* norm_out of all rows */
     float *stats;
     const void *x;
     float scale;
@@ -31,7 +32,7 @@ struct head {
     double *row_loss;
     /* for a part of a tensor-parallel model */
     int64_t first_token, parts;
-    float *mine, *all; /* (B,T,2), (parts,B,T,2): log-sum-exp of a row's part, and the target's logit or 0 */
+    float *mine, *theirs; /* (B,T,2), (parts,B,T,2): log-sum-exp of a row's part, and the target's logit or 0 */
     /* backward */
     const float *dlogits;
     void *dnorm, *dx, *dnorm_weight, *dnorm_bias, *dmatrix;
@@ -50,6 +51,7 @@ static void head_init(struct head *h, const struct ht_unit_args *args, const voi
     *h = (struct head){
         .simd = ht_simd_for(args->dtype),
         .n_rows = args->batch * args->seq,
+        .n_own = ht_model_rows(m, args->batch * args->seq),
         .norm = {params, biased ? ht_element(params, args->dtype, C) : NULL, C, (float)m->norm_eps},
         .matrix = {.weight = m->tied ? wte : ht_element(params, args->dtype, n_norm),
                    .in = C,
@@ -57,6 +59,7 @@ static void head_init(struct head *h, const struct ht_unit_args *args, const voi
                    .y_stride = ht_logits_stride(m),
                    .y_type = HT_F32},
         .norm_out = (char *)act + l.norm1.offset,
+        .all = (char *)act + l.norm1.offset,
         .stats = (float *)((char *)act + l.norm1_stats.offset),
         .x = x,
         .first_token = ht_model_first_token(m),
@@ -71,13 +74,19 @@ static float *target_of(const struct head *h, int64_t row)
     return token >= 0 && token < h->matrix.out ? h->logits + row * h->matrix.y_stride + token : NULL;
 }
 
-static void forward(void *arg, int worker, int n_workers)
+static void forward_norm(void *arg, int worker, int n_workers)
+{
+    struct head *h = arg;
+    struct ht_range rows = ht_range_split(h->n_own, HT_ROW_GRAIN, worker, n_workers);
+    ht_rows_norm(h->simd, &h->norm, h->x, h->norm_out, h->stats, h->n_own, rows);
+}
+
+static void forward_logits(void *arg, int worker, int n_workers)
 {
     struct head *h = arg;
     int64_t V = h->matrix.out;
     struct ht_range rows = ht_range_split(h->n_rows, HT_ROW_GRAIN, worker, n_workers);
-    ht_rows_norm(h->simd, &h->norm, h->x, h->norm_out, h->stats, h->n_rows, rows);
-    ht_rows_linear(h->simd, &h->matrix, h->norm_out, NULL, h->logits, rows);
+    ht_rows_linear(h->simd, &h->matrix, h->all, NULL, h->logits, rows);
     for (int64_t r = rows.begin; r < rows.end && h->targets; r++) {
         float *logits = h->logits + r * h->matrix.y_stride;
         if (h->parts > 1) {
@@ -91,6 +100,12 @@ static void forward(void *arg, int worker, int n_workers)
     }
 }
 
+static void forward(void *arg, int worker, int n_workers)
+{
+    forward_norm(arg, worker, n_workers);
+    forward_logits(arg, worker, n_workers);
+}
+
 /* Computes the gradient from the softmax of the part's tokens and the others' log-sum-exp. Every part adds up in the
    same order. */
 static void forward_part(void *arg, int worker, int n_workers)
@@ -100,11 +115,11 @@ static void forward_part(void *arg, int worker, int n_workers)
     struct ht_range rows = ht_range_split(R, HT_ROW_GRAIN, worker, n_workers);
     for (int64_t r = rows.begin; r < rows.end; r++) {
         float *logits = h->logits + r * h->matrix.y_stride, *picked = target_of(h, r);
-        double max = h->all[2 * r], sum = 0, target = 0;
-        for (int64_t q = 1; q < h->parts; q++) max = fmax(max, h->all[2 * (q * R + r)]);
+        double max = h->theirs[2 * r], sum = 0, target = 0;
+        for (int64_t q = 1; q < h->parts; q++) max = fmax(max, h->theirs[2 * (q * R + r)]);
         for (int64_t q = 0; q < h->parts; q++) {
-            sum += exp(h->all[2 * (q * R + r)] - max);
-            target += h->all[2 * (q * R + r) + 1];
+            sum += exp(h->theirs[2 * (q * R + r)] - max);
+            target += h->theirs[2 * (q * R + r) + 1];
         }
         float factor = (float)(exp(h->mine[2 * r] - max) / sum * h->scale);
         for (int64_t v = 0; v < V; v++) logits[v] *= factor;
@@ -129,10 +144,18 @@ void ht_head_forward(const struct ht_unit_args *args, const void *params, const 
     h.scale = scale;
     h.row_loss = workspace;
     h.mine = (float *)((char *)workspace + w.part_rows.offset);
-    h.all = h.mine + 2 * h.n_rows;
-    ht_pool_run(args->pool, forward, &h);
+    h.theirs = h.mine + 2 * h.n_rows;
+    if (ht_model_cuts_rows(args->model)) {
+        void *all = (char *)workspace + w.rows.offset;
+        ht_pool_run(args->pool, forward_norm, &h);
+        ht_gather_rows(args, h.norm_out, all);
+        h.all = all;
+        ht_pool_run(args->pool, forward_logits, &h);
+    } else {
+        ht_pool_run(args->pool, forward, &h);
+    }
     if (h.parts > 1) {
-        args->link->gather(args->link->ctx, h.mine, h.all, 2 * h.n_rows);
+        args->link->gather(args->link->ctx, h.mine, h.theirs, HT_F32, 2 * h.n_rows);
         ht_pool_run(args->pool, forward_part, &h);
     }
     double sum = 0;
@@ -163,8 +186,8 @@ static void backward_logits(void *arg, int worker, int n_workers)
 static void backward_norm(void *arg, int worker, int n_workers)
 {
     struct head *h = arg;
-    struct ht_range rows = ht_range_split(h->n_rows, HT_ROW_GRAIN, worker, n_workers);
-    ht_rows_norm_backward(h->simd, &h->norm, h->x, h->dnorm, h->stats, NULL, h->dx, h->n_rows, rows);
+    struct ht_range rows = ht_range_split(h->n_own, HT_ROW_GRAIN, worker, n_workers);
+    ht_rows_norm_backward(h->simd, &h->norm, h->x, h->dnorm, h->stats, NULL, h->dx, h->n_own, rows);
 }
 
 static void backward_features(void *arg, int worker, int n_workers)
@@ -172,9 +195,8 @@ static void backward_features(void *arg, int worker, int n_workers)
     struct head *h = arg;
     struct ht_range tokens = ht_range_split(h->matrix.out, HT_FEATURE_GRAIN, worker, n_workers);
     struct ht_range columns = ht_range_split(h->norm.width, HT_FEATURE_GRAIN, worker, n_workers);
-    ht_features_linear_grad(h->simd, &h->matrix, h->norm_out, h->dlogits, h->n_rows, h->stored, h->dmatrix, NULL,
-                            tokens);
-    ht_features_norm_grad(h->simd, &h->norm, h->x, h->dnorm, h->stats, h->n_rows, h->stored, h->dnorm_weight,
+    ht_features_linear_grad(h->simd, &h->matrix, h->all, h->dlogits, h->n_rows, h->stored, h->dmatrix, NULL, tokens);
+    ht_features_norm_grad(h->simd, &h->norm, h->x, h->dnorm, h->stats, h->n_own, h->stored, h->dnorm_weight,
                           h->dnorm_bias, columns);
 }
 
@@ -196,6 +218,20 @@ void ht_head_backward(const struct ht_unit_args *args, const void *params, const
     h.dnorm_bias = h.norm.bias ? ht_element(grad, args->grad_store, m->width) : NULL;
     h.dmatrix = m->tied ? dwte : ht_element(grad, args->grad_store, (h.norm.bias ? 2 : 1) * m->width);
     h.stored = (struct ht_stored){args->grad, args->grad_store};
-    ht_run_rows(args, &h, backward_logits, h.dnorm, backward_norm);
+    if (!ht_model_cuts_rows(m)) {
+        ht_run_rows(args, &h, backward_logits, h.dnorm, backward_norm);
+        ht_pool_run(args->pool, backward_features, &h);
+        return;
+    }
+    struct ht_workspace_layout w;
+    ht_unit_workspace(m, m->layers + 1, args->batch, args->seq, args->dtype, true, &w);
+    void *all = (char *)workspace + w.rows.offset, *own = (char *)workspace + w.own.offset;
+    ht_pool_run(args->pool, backward_logits, &h);
+    ht_scatter_rows(args, h.dnorm, own);
+    ht_gather_rows(args, h.norm_out, all);
+    h.dnorm = own;
+    h.all = all;
+    ht_pool_run(args->pool, backward_norm, &h);
     ht_pool_run(args->pool, backward_features, &h);
+    ht_sum_norm_grads(args, h.dnorm_weight, h.dnorm_bias);
 }

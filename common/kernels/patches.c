@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "common/kernels/convert.h"
+#include "common/kernels/part_sum.h"
 #include "common/kernels/rows.h"
 
 enum { WEIGHT, BIAS, CLASS, POSITIONS, N_PARTS };
@@ -25,6 +26,7 @@ struct patches {
     const struct ht_model *m;
     enum ht_dtype type;
     int64_t batch, seq, C, P;
+    struct ht_range own; /* rows of out that a part has, if it cuts them; else all */
     const unsigned char *images;
     const void *p[N_PARTS];
     struct ht_linear linear;
@@ -88,13 +90,15 @@ static struct ht_range my_rows(const struct patches *e, int worker, int n_worker
 static void forward(void *arg, int worker, int n_workers)
 {
     const struct patches *e = arg;
-    struct ht_range rows = my_rows(e, worker, n_workers);
-    for (int64_t r = rows.begin; r < rows.end; r++) fill_row(e, r);
-    ht_rows_linear(e->simd, &e->linear, e->x, NULL, e->out, rows);
+    int64_t first = e->own.begin;
+    struct ht_range rows = ht_range_split(e->own.end - first, HT_ROW_GRAIN, worker, n_workers);
+    for (int64_t r = rows.begin; r < rows.end; r++) fill_row(e, first + r);
+    ht_rows_linear(e->simd, &e->linear, ht_element(e->x, e->type, first * e->P), NULL, e->out, rows);
     for (int64_t r = rows.begin; r < rows.end; r++) {
         void *out = ht_element(e->out, e->type, r * e->C);
-        const void *position = ht_element(e->p[POSITIONS], e->type, r % e->seq * e->C);
-        e->simd->add(r % e->seq ? out : e->p[CLASS], position, out, e->C);
+        int64_t t = (first + r) % e->seq;
+        const void *position = ht_element(e->p[POSITIONS], e->type, t * e->C);
+        e->simd->add(t ? out : e->p[CLASS], position, out, e->C);
     }
 }
 
@@ -104,6 +108,7 @@ void ht_patches_forward(const struct ht_unit_args *args, const unsigned char *im
     struct patches e;
     init(&e, args, images, params, NULL, workspace);
     e.out = out;
+    e.own = ht_model_cuts_rows(args->model) ? ht_own_rows(args) : (struct ht_range){0, e.batch * e.seq};
     ht_pool_run(args->pool, forward, &e);
 }
 
@@ -146,6 +151,13 @@ void ht_patches_backward(const struct ht_unit_args *args, const unsigned char *i
     struct patches e;
     init(&e, args, images, NULL, grad, workspace);
     e.dout = dout;
+    if (ht_model_cuts_rows(args->model)) {
+        struct ht_workspace_layout w;
+        ht_unit_workspace(args->model, 0, args->batch, args->seq, args->dtype, true, &w);
+        void *all = (char *)workspace + w.rows.offset;
+        ht_gather_rows(args, dout, all);
+        e.dout = all;
+    }
     ht_pool_run(args->pool, backward_rows, &e);
     ht_pool_run(args->pool, backward_features, &e);
 }

@@ -24,6 +24,10 @@
  *     head        log-sum-exp of each row's part            gathered, with the target's logit; dnorm summed
  *     classifier, ViT's embedding                           nothing: every part computes all of it
  *
+ * A part that cuts rows, too (sequence parallelism, common/model/model.h), has its rows of inputs, outputs and norms.
+ * Norms' outputs are gathered, the parts' shares of proj and out scattered; residuals are added to a part's own rows
+ * after that. The norms' gradients are summed. Inputs, outputs and their gradients are then (B,T,C) / n here.
+ *
  * Sums are from the left in the order of parts, in FP32, rounded to the storage type once; each part's own term was
  * rounded before.
  *
@@ -41,8 +45,9 @@
    undefined values. */
 struct ht_part_link {
     void *ctx;
-    void (*sum)(void *ctx, void *data, enum ht_dtype type, int64_t n);   /* sums over all parts, in place */
-    void (*gather)(void *ctx, const float *mine, float *all, int64_t n); /* all: (parts, n) */
+    void (*sum)(void *ctx, void *data, enum ht_dtype type, int64_t n); /* sums over all parts, in place */
+    void (*gather)(void *ctx, const void *mine, void *all, enum ht_dtype type, int64_t n);  /* all: (parts, n) */
+    void (*scatter)(void *ctx, const void *all, void *mine, enum ht_dtype type, int64_t n); /* sums; each keeps its n */
 };
 
 struct ht_unit_args {
@@ -79,7 +84,7 @@ void ht_embedding_backward(const struct ht_unit_args *args, const void *input, c
 /* Runs the sub-ops in `sub_ops` (bits 1 << HT_SUB_...): all of them are the forward pass, some a recomputation with the
    same bits. Writes what they keep to act; reads x and those activations that ht_sub_ops_read names. x: (B,T,C). act:
    each sub-op's, laid out by ht_block_activations. out: (B,T,C), NULL without HT_SUB_FC2. workspace:
-   ht_block_workspace_bytes(.., backward = false), NULL without HT_SUB_ATTENTION. */
+   ht_block_workspace_bytes(.., backward = false), NULL if that is 0. */
 void ht_block_forward(const struct ht_unit_args *args, unsigned sub_ops, const void *params, const void *x,
                       const struct ht_block_acts *act, void *out, void *workspace);
 

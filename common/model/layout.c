@@ -238,11 +238,11 @@ static void add_norm1(const struct ht_model *m, int64_t rows, int64_t e, struct 
 static void add_sub_op(const struct ht_model *m, enum ht_sub_op sub, int64_t batch, int64_t seq, int64_t e,
                        struct ht_act_layout *l)
 {
-    int64_t BT = batch * seq, BTC = BT * m->width, BTF = BT * ht_model_ffn(m);
+    int64_t BT = batch * seq, rows = ht_model_rows(m, BT), BTC = rows * m->width, BTF = BT * ht_model_ffn(m);
     int64_t BHT = BT * ht_model_heads(m), BHTT = BHT * seq;
     switch (sub) {
     case HT_SUB_NORM1:
-        add_norm1(m, BT, e, l);
+        add_norm1(m, rows, e, l);
         add_modulation(m, 6, batch, e, l);
         break;
     case HT_SUB_QKV:
@@ -267,7 +267,7 @@ static void add_sub_op(const struct ht_model *m, enum ht_sub_op sub, int64_t bat
         break;
     case HT_SUB_NORM2:
         add_act(l, &l->norm2, BTC * e);
-        add_act(l, &l->norm2_stats, norm_stats_bytes(m, BT));
+        add_act(l, &l->norm2_stats, norm_stats_bytes(m, rows));
         add_act(l, &l->norm2_held, held_bytes(BTC, e, m->held.norm, m->held.norm_casts));
         break;
     case HT_SUB_FC1: /* Llama: gate and up side by side */
@@ -311,7 +311,7 @@ void ht_head_activations(const struct ht_model *m, int64_t batch, int64_t seq, e
     int64_t e = ht_dtype_bytes(act);
     memset(out, 0, sizeof(*out));
     if (ht_arch_classifies(m->arch)) add_act(out, &out->first, batch * m->width * e);
-    add_norm1(m, batch * ht_model_head_rows(m, seq), e, out);
+    add_norm1(m, ht_arch_classifies(m->arch) ? batch : ht_model_rows(m, batch * seq), e, out);
     add_modulation(m, 2, batch, e, out);
     if (m->arch == HT_ARCH_BERT) add_act(out, &out->pooled, batch * m->width * e);
 }
@@ -343,7 +343,7 @@ int64_t ht_unit_activation_bytes(const struct ht_model *m, int64_t unit, int64_t
 int64_t ht_unit_input_bytes(const struct ht_model *m, int64_t unit, int64_t batch, int64_t seq, enum ht_dtype act)
 {
     if (ht_model_unit_kind(m, unit) == HT_UNIT_EMBEDDING) return 0;
-    return batch * (seq + ht_arch_gated(m->arch)) * m->width * ht_dtype_bytes(act);
+    return ht_model_rows(m, batch * (seq + ht_arch_gated(m->arch))) * m->width * ht_dtype_bytes(act);
 }
 
 int64_t ht_logits_stride(const struct ht_model *m)
@@ -397,10 +397,19 @@ static int64_t dkv_bytes(const struct ht_model *m, int64_t seq)
     return align64(2 * seq * (m->width / m->heads) * 4);
 }
 
+/* Adds what a part that cuts rows needs beside them. */
+static void add_rows(const struct ht_model *m, int64_t BT, int64_t e, bool backward, struct ht_act_layout *l,
+                     struct ht_workspace_layout *out)
+{
+    add_act(l, &out->rows, BT * m->width * e);
+    if (backward) add_act(l, &out->own, ht_model_rows(m, BT) * m->width * e);
+}
+
 void ht_block_workspace(const struct ht_model *m, unsigned sub_ops, int64_t batch, int64_t seq, enum ht_dtype act,
                         bool backward, struct ht_workspace_layout *out)
 {
     int64_t e = ht_dtype_bytes(act), BT = batch * seq, slots = ht_attention_slots(m, batch);
+    unsigned products = 1u << HT_SUB_QKV | 1u << HT_SUB_PROJ | 1u << HT_SUB_FC1 | 1u << HT_SUB_FC2;
     bool attends = sub_ops >> HT_SUB_ATTENTION & 1, feeds = sub_ops >> HT_SUB_FC1 & 1;
     int64_t fc1 = feeds ? (m->arch == HT_ARCH_LLAMA ? 2 : 1) * ht_model_ffn(m) : 0, qkv = attends ? qkv_width(m) : 0;
     struct ht_act_layout l = {0}; /* borrowed for its running sum */
@@ -418,6 +427,7 @@ void ht_block_workspace(const struct ht_model *m, unsigned sub_ops, int64_t batc
         if (backward && act != HT_F32) add_act(&l, &out->dkv, slots * out->dkv_bytes);
     }
     add_act(&l, &out->held, held_by_block(m, sub_ops, BT, seq, e, backward));
+    if (ht_model_cuts_rows(m) && sub_ops & products) add_rows(m, BT, e, backward, &l, out);
     out->bytes = l.bytes;
 }
 
@@ -442,6 +452,8 @@ void ht_unit_workspace(const struct ht_model *m, int64_t unit, int64_t batch, in
             add_act(&l, &out->patches, BT * ht_model_patch_width(m) * e);
         else if (backward && act != HT_F32)
             add_act(&l, &out->rows_of_tokens, (ht_model_vocab(m) + BT) * 4);
+        if (ht_model_cuts_rows(m) && (backward || !ht_arch_has_patches(m->arch)))
+            add_act(&l, &out->rows, BT * C * e); /* patches are made where they belong */
         break;
     case HT_UNIT_BLOCK:
         ht_block_workspace(m, HT_ALL_SUB_OPS, batch, seq, act, backward, out);
@@ -456,6 +468,8 @@ void ht_unit_workspace(const struct ht_model *m, int64_t unit, int64_t batch, in
         if (!backward && ht_model_parts(m) > 1 && !ht_arch_classifies(m->arch))
             add_act(&l, &out->part_rows, (1 + ht_model_parts(m)) * BT * 2 * 4);
         add_act(&l, &out->held, held_by_head(m, batch, seq, e, backward));
+        if (ht_model_cuts_rows(m) && !ht_arch_classifies(m->arch)) add_rows(m, BT, e, backward, &l, out);
+        if (ht_model_cuts_rows(m) && ht_arch_classifies(m->arch) && !backward) add_rows(m, BT, e, false, &l, out);
         break;
     }
     out->bytes = l.bytes;

@@ -138,6 +138,9 @@ struct ht_model {
                         (Korthikanti et al. 2022, Sec. 4.1: 34 BTC + 5 BHTT bytes a block in 16 bit with both) */
     /* Tensor parallelism: the units in this header are then part `part` of `parts`. parts 0 stands for 1. */
     int32_t part, parts;
+    /* Sequence parallelism: norms, residuals and dropout are cut into the parts, too, each with B T / parts of the rows
+       (Korthikanti et al. 2022, Sec. 4.2.2). */
+    bool sequence;
     struct ht_held held;
 };
 
@@ -172,6 +175,9 @@ static inline int64_t ht_model_kv_heads(const struct ht_model *m) { return (m->k
 static inline int64_t ht_model_q_width(const struct ht_model *m) { return m->width / m->heads * ht_model_heads(m); }
 static inline int64_t ht_model_kv_width(const struct ht_model *m) { return m->width / m->heads * ht_model_kv_heads(m); }
 static inline int64_t ht_model_ffn(const struct ht_model *m) { return m->ffn / ht_model_parts(m); }
+/* Returns true for a part that has only its rows of norms and residuals; returns how many it has of a unit's B T. */
+static inline bool ht_model_cuts_rows(const struct ht_model *m) { return m->sequence && ht_model_parts(m) > 1; }
+static inline int64_t ht_model_rows(const struct ht_model *m, int64_t rows) { return ht_model_cuts_rows(m) ? rows / ht_model_parts(m) : rows; }
 /* Return what the architecture says: every token sees every token, or those up to itself; norms follow the residual
    sums, or precede the sub-ops; the head classifies sequences; inputs are cut into patches; a conditioning vector
    modulates norms and gates residual sums. */
@@ -293,6 +299,8 @@ struct ht_workspace_layout {
     struct ht_act_part timestep;    /* DiT's embedding: (B,256 + 2C), frequencies, hidden layer, its gradient or silu */
     struct ht_act_part dmodulation; /* DiT's backward: (B,6C), the head's (B,2C), FP32 sums over a sequence's tokens */
     struct ht_act_part held;        /* copies that our kernels do not make (struct ht_held) */
+    struct ht_act_part rows;        /* parts that cut rows: (B,T,C), gathered or to be added up */
+    struct ht_act_part own;         /* backward: the part's rows of a sum */
     int64_t tile_bytes, dkv_bytes;  /* of one slot */
     int64_t bytes;                  /* of the whole workspace */
 };
@@ -338,6 +346,11 @@ int ht_unit_param_parts(const struct ht_model *m, int64_t unit, struct ht_param_
  * So each part computes its own heads and columns from the same (B,T,C) input, and the parts' contributions to the
  * (B,T,C) output are summed. Norms and biases that every part has get the same gradient in each. So do whole units that
  * every part has: the head of a classifier, which is small, and ViT's embedding. DiT is not cut.
+ *
+ * With sequence parallelism (`sequence`) a part has rows q B T / n to (q + 1) B T / n of units' inputs, of norms, of what
+ * the projection keeps, and of dropout's masks. They are gathered before a product that is cut by outputs, and what a
+ * product that is cut by inputs makes is reduce-scattered: as much traffic as the all-reduces. A backward gathers the
+ * norms' outputs again. The norms' gradients are of a part's own rows and are added up.
  */
 struct ht_model ht_model_part(const struct ht_model *m, int32_t part, int32_t parts);
 /* Checks that a model can be cut into n parts: n divides heads, heads of keys and F, and leaves each part a token.

@@ -95,6 +95,7 @@ double ht_stream_s(const struct ht_roof *r, double bytes)
 /* The shape of a work, as real numbers. */
 struct ht_shape {
     double N, B, T, C, H, D, F, V; /* H, F, V: this rank's part */
+    double R;                      /* rows of norms and residuals: N, or this rank's part of them */
     double K;                      /* width of keys, over all ranks like C */
     double e, g, t;
     bool llama, encoder, gated;
@@ -107,6 +108,7 @@ static struct ht_shape ht_shape_of(const struct ht_work *w)
     double tables = ht_arch_repeats(w->arch, w->unit) ? 1 : t; /* parts of the token table */
     return (struct ht_shape){
         .N = (double)w->batch * (double)w->seq,
+        .R = (double)w->batch * (double)w->seq / (w->sequence ? t : 1),
         .B = (double)w->batch,
         .T = (double)w->seq,
         .C = (double)w->width,
@@ -219,7 +221,7 @@ static double ht_gated_s(const struct ht_roof *r, const struct ht_work *w, const
 static double ht_sub_forward_s(const struct ht_roof *r, const struct ht_software *sw, const struct ht_work *w,
                                const struct ht_shape *s, int sub)
 {
-    double NC = s->N * s->C;
+    double NC = s->R * s->C;
     switch (sub) {
     case HT_SUB_NORM1:
     case HT_SUB_NORM2:
@@ -248,7 +250,7 @@ static double ht_sub_forward_s(const struct ht_roof *r, const struct ht_software
 static double ht_sub_backward_s(const struct ht_roof *r, const struct ht_software *sw, const struct ht_work *w,
                                 const struct ht_shape *s, int sub)
 {
-    double NC = s->N * s->C;
+    double NC = s->R * s->C;
     switch (sub) {
     case HT_SUB_NORM1:
     case HT_SUB_NORM2:
@@ -352,8 +354,9 @@ double ht_forward_s(const struct ht_roof *r, const struct ht_software *sw, const
         return ht_stream_s(r, (s.llama ? 2 : 3) * NC * s.e);
     case HT_UNIT_HEAD:
         if (ht_arch_classifies(w->arch)) return ht_classifier_s(r, sw, w, &s);
-        return ht_passes_s(r, w, &ht_norm_of(sw, &s)->forward, NC) + ht_gated_s(r, w, &s, &sw->modulate.forward) +
-               ht_vectors_s(r, &s, 2) + ht_gemm_s(r, 1, s.N, s.V, s.C, s.e, sw->half_logits ? s.e : 4) +
+        return ht_passes_s(r, w, &ht_norm_of(sw, &s)->forward, s.R * s.C) +
+               ht_gated_s(r, w, &s, &sw->modulate.forward) + ht_vectors_s(r, &s, 2) +
+               ht_gemm_s(r, 1, s.N, s.V, s.C, s.e, sw->half_logits ? s.e : 4) +
                ht_passes_s(r, w, &sw->loss.forward, s.N * s.V);
     case HT_UNIT_BLOCK:
         break;
@@ -377,7 +380,8 @@ double ht_backward_s(const struct ht_roof *r, const struct ht_software *sw, cons
         if (ht_arch_classifies(w->arch)) return ht_classifier_back_s(r, sw, w, &s);
         /* dx = dlogits W (N, C, V), dW = dlogits^T x (V, C, N) */
         return ht_passes_s(r, w, &sw->loss.backward, s.N * s.V) + ht_gemm_s(r, 1, s.N, s.C, s.V, dlogits, s.e) +
-               ht_gemm_s(r, 1, s.V, s.C, s.N, dlogits, s.g) + ht_passes_s(r, w, &ht_norm_of(sw, &s)->backward, NC) +
+               ht_gemm_s(r, 1, s.V, s.C, s.N, dlogits, s.g) +
+               ht_passes_s(r, w, &ht_norm_of(sw, &s)->backward, s.R * s.C) +
                ht_gated_s(r, w, &s, &sw->modulate.backward) + ht_vectors_back_s(r, &s, 2);
     case HT_UNIT_BLOCK:
         break;

@@ -172,9 +172,12 @@ static enum ht_status ht_part_sums_s(const struct ht_cluster *c, const struct ht
                                      struct ht_error *err, double *s)
 {
     struct ht_part_sums sums = ht_work_part_sums(w);
-    struct ht_work ring = {.kind = HT_OP_ALL_REDUCE, .ranks = w->tp, .bytes = sums.bytes};
-    enum ht_status st = sums.n ? ht_network_s(c, m, software, reach, &ring, err, s) : HT_OK;
-    *s *= sums.n;
+    struct ht_work ring = {.kind = HT_OP_ALL_REDUCE, .ranks = w->tp, .bytes = sums.bytes},
+                   half = {.kind = HT_OP_ALL_GATHER, .ranks = w->tp, .bytes = sums.half_bytes};
+    double sum_s = 0, half_s = 0;
+    enum ht_status st = sums.n ? ht_network_s(c, m, software, reach, &ring, err, &sum_s) : HT_OK;
+    if (!st && sums.n_halves) st = ht_network_s(c, m, software, reach, &half, err, &half_s);
+    *s = sums.n * sum_s + sums.n_halves * half_s;
     return st;
 }
 

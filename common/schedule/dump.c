@@ -310,6 +310,7 @@ static void put_works(struct dumper *d)
         put_flag(d, "tied", w->tied);
         put_flag(d, "flash", w->flash);
         put_flag(d, "dropout", w->dropout);
+        put_flag(d, "sequence", w->sequence);
         if (w->dtype) put_word(d, "dtype", ht_work_dtype_names, HT_N_DTYPES, (int)w->dtype);
         if (w->grad_dtype) put_word(d, "grad_dtype", ht_work_dtype_names, HT_N_DTYPES, (int)w->grad_dtype);
         put_count(d, "tp", w->tp, 1);

@@ -38,6 +38,7 @@ static const struct ht_field work_fields[] = {
     HT_ROW("tied", BOOL, work_row, w.tied),
     HT_ROW("flash", BOOL, work_row, w.flash),
     HT_ROW("dropout", BOOL, work_row, w.dropout),
+    HT_ROW("sequence", BOOL, work_row, w.sequence),
     HT_ROW_ENUM("dtype", work_row, w.dtype, ht_work_dtype_names, HT_N_DTYPES, false),
     HT_ROW_ENUM("grad_dtype", work_row, w.grad_dtype, ht_work_dtype_names, HT_N_DTYPES, false),
     HT_ROW_INT("tp", work_row, tp, 0, HT_MAX_RANKS),

@@ -4,6 +4,7 @@
 
 #include <assert.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct taken {
     int32_t draft, op, group; /* group: across drafts, or -1 */
@@ -17,6 +18,7 @@ struct merge {
     size_t order_cap;
     int32_t **new_op;     /* [n][ops of the draft] */
     int32_t **new_row;    /* [n][tensors of the draft] */
+    int32_t **new_work;   /* [n][works of the draft], -1: no op has come to it */
     int32_t *first_lane;  /* [n] */
     int32_t *first_group; /* [n] number of a draft's group 0 in the graph */
     struct ht_schedule *out;
@@ -208,9 +210,10 @@ static void add_op(struct merge *m, int32_t at)
     const struct ht_schedule *s = m->drafts[d];
     const struct ht_op *op = &s->ops[i];
     struct ht_schedule *out = m->out;
-    ht_add_op(out, (enum ht_op_kind)op->kind, m->first_lane[d] + op->lane, op->label,
-              ht_add_work(out, &s->works[op->work]));
-    if (op->name[0]) ht_op_name(out, "%.16s", op->name);
+    int32_t *work = &m->new_work[d][op->work];
+    if (*work < 0) *work = ht_add_work(out, &s->works[op->work]);
+    ht_add_op(out, (enum ht_op_kind)op->kind, m->first_lane[d] + op->lane, op->label, *work);
+    memcpy(out->ops[out->n_ops - 1].name, op->name, sizeof op->name);
     ht_op_priority(out, op->priority);
     ht_op_when(out, (enum ht_when)op->when);
     int32_t own = op->match < 0 ? -1 : m->first_group[d] + op->match;
@@ -233,10 +236,12 @@ enum ht_status ht_schedule_merge(struct ht_schedule *const *drafts, int32_t n, i
     m.first_group = HT_NEW_ARRAY(int32_t, n);
     m.new_op = HT_NEW_ARRAY(int32_t *, n);
     m.new_row = HT_NEW_ARRAY(int32_t *, n);
+    m.new_work = HT_NEW_ARRAY(int32_t *, n);
     for (int32_t d = 0; d < n; d++) {
         ht_marks_resolve(drafts[d]);
         m.new_op[d] = HT_NEW_ARRAY(int32_t, drafts[d]->n_ops);
         m.new_row[d] = HT_NEW_ARRAY(int32_t, drafts[d]->n_tensors);
+        m.new_work[d] = ht_alloc_ids(drafts[d]->n_works);
     }
     enum ht_status status = take_all(&m, next, err);
     if (!status) {
@@ -249,9 +254,11 @@ enum ht_status ht_schedule_merge(struct ht_schedule *const *drafts, int32_t n, i
     for (int32_t d = 0; d < n; d++) {
         free(m.new_op[d]);
         free(m.new_row[d]);
+        free(m.new_work[d]);
     }
     free(m.new_op);
     free(m.new_row);
+    free(m.new_work);
     free(m.first_lane);
     free(m.first_group);
     free(m.order);

@@ -171,6 +171,7 @@ struct ht_work {
     int64_t width, heads, ffn, vocab;
     int64_t kv_heads; /* LLaMA: Hkv, 0 stands for heads; GPT: 0 */
     bool tied, flash, dropout;
+    bool sequence;       /* parts cut rows, too (struct ht_model) */
     enum ht_dtype dtype; /* of activations and compute parameters */
     enum ht_dtype grad_dtype;
     int32_t tp;         /* tensor-parallel degree, 1 when none */
@@ -396,10 +397,16 @@ enum { HT_WORK_KEY_MAX = 256 };
  *     embedding   forward    of the tokens' rows                      (B,T,C)
  *     head        forward    log-sum-exp and target's logit           (B,T,2), FP32, of each part: all-gathered
  *                 backward   of the gradient of its input             (B,T,C)
+ *
+ * With sequence parallelism each of (B,T,C) is a reduce-scatter and an all-gather, half an all-reduce each. A backward
+ * pass of a block gathers both norms' outputs once more, that of the head its norm's, and that of the embedding its
+ * output's gradient. The sums of the norms' gradients, 2 C each, are left out: Megatron-LM adds them up once an iteration.
  */
 struct ht_part_sums {
-    int32_t n;     /* all-reduces */
-    int64_t bytes; /* sent in each */
+    int32_t n;        /* all-reduces */
+    int64_t bytes;    /* sent in each */
+    int32_t n_halves; /* reduce-scatters and all-gathers of (B,T,C) */
+    int64_t half_bytes;
 };
 struct ht_part_sums ht_work_part_sums(const struct ht_work *w);
 

@@ -34,7 +34,8 @@ void ht_work_description(const struct ht_work *w, int64_t words[HT_WORK_WORDS])
         w->ranks,
         w->params,
         w->bytes,
-        w->free | (int64_t)w->write << 1, /* one word: graphs without disks keep their hash */
+        w->free | (int64_t)w->write << 1 |
+            (int64_t)w->sequence << 2, /* one word: graphs without disks keep their hash */
     };
     char custom[4 * sizeof(int64_t)];
     _Static_assert(sizeof custom == sizeof w->custom, "the custom name is four words");
@@ -91,13 +92,30 @@ int32_t ht_add_work(struct ht_schedule *s, const struct ht_work *work)
 
 /* ---- inside a pass over parts ---- */
 
+/* Returns the reduce-scatters and all-gathers of (B,T,C) in a pass over parts that cut rows. */
+static int32_t halves(const struct ht_work *w)
+{
+    bool backward = w->kind == HT_OP_BACKWARD, whole = ht_arch_repeats(w->arch, w->unit);
+    uint32_t around = 1u << HT_SUB_QKV | 1u << HT_SUB_PROJ | 1u << HT_SUB_FC1 | 1u << HT_SUB_FC2;
+    uint32_t again = 1u << HT_SUB_QKV | 1u << HT_SUB_FC1; /* the norms' outputs, in front of these */
+    if (w->unit == HT_UNIT_BLOCK)
+        return __builtin_popcount(w->sub_ops & around) + (backward ? __builtin_popcount(w->sub_ops & again) : 0);
+    if (w->unit == HT_UNIT_EMBEDDING) return backward || !whole;
+    return whole ? !backward : 1 + backward;
+}
+
 struct ht_part_sums ht_work_part_sums(const struct ht_work *w)
 {
     bool backward = w->kind == HT_OP_BACKWARD, logits = w->unit == HT_UNIT_HEAD && !backward;
     uint32_t summed = backward ? 1u << HT_SUB_QKV | 1u << HT_SUB_FC1 : 1u << HT_SUB_PROJ | 1u << HT_SUB_FC2;
     int64_t elements = w->batch * w->seq * (logits ? w->tp : w->width); /* an all-gather sends half as much */
     struct ht_part_sums sums = {0};
-    if (w->tp <= 1 || ht_arch_repeats(w->arch, w->unit)) return sums;
+    if (w->tp > 1 && w->sequence) {
+        sums.n_halves = halves(w) * w->n_units;
+        sums.half_bytes =
+            (w->tp - 1) * (w->batch * w->seq / w->tp) * w->width * ht_dtype_bytes(w->dtype); /* rows are even */
+    }
+    if (w->tp <= 1 || ht_arch_repeats(w->arch, w->unit) || (w->sequence && !logits)) return sums;
     sums.n = w->unit == HT_UNIT_BLOCK ? __builtin_popcount(w->sub_ops & summed) : w->unit == HT_UNIT_HEAD || !backward;
     sums.n *= w->n_units;
     sums.bytes = 2 * (w->tp - 1) * ((elements + w->tp - 1) / w->tp) * ht_dtype_bytes(logits ? HT_F32 : w->dtype);
@@ -165,6 +183,7 @@ static void compute_key(struct text *t, const struct ht_work *w)
     add(t, " dtype=%s", ht_work_dtype_names[w->dtype]);
     if (w->kind == HT_OP_BACKWARD) add(t, " grad=%s", ht_work_dtype_names[w->grad_dtype]);
     if (w->tp > 1) add_count(t, "tp", w->tp);
+    if (w->tp > 1 && w->sequence) add(t, " sequence");
 }
 
 const char *ht_work_key(const struct ht_work *w, char *buf, size_t n)

@@ -91,6 +91,50 @@ START_TEST(keeps_activations)
 }
 END_TEST
 
+/* Mobius on two devices, one stage of six blocks each, three micro-batches: with segments of two, three inputs a micro-batch stay, and
+   the activations of two blocks are there at a time, or the head's. */
+START_TEST(recomputes_segments)
+{
+    struct ht_scenario sc = pipe_scenario(2, 1, 12, 3);
+    struct ht_settings forced = {.values = {{.name = "v", .value = 1}, {.name = "segment", .value = 2}}, .n = 1};
+    int64_t x = ht_unit_input_bytes(&sc.model, 1, 1, sc.seq, sc.numerics.param);
+    int64_t block = ht_unit_activation_bytes(&sc.model, 1, 1, sc.seq, sc.numerics.param);
+    int64_t head = ht_unit_activation_bytes(&sc.model, 13, 1, sc.seq, sc.numerics.param);
+    struct ht_plan whole = {0}, plan = {0};
+    struct ht_error err = {0};
+    struct ht_proof v;
+    ht_schedule_destroy(build(&ht_mobius, &sc, forced, &whole));
+    forced.n = 2;
+    struct ht_schedule *s = build(&ht_mobius, &sc, forced, &plan);
+    ck_assert_msg(ht_schedule_verify(s, &err, &v) == HT_OK, "%s", err.text);
+    int n = 0;
+    int64_t held = 0, most = 0, inputs = 0, most_inputs = 0;
+    for (int32_t op = 0; op < s->n_ops; op++) {
+        n += s->ops[op].kind == HT_OP_RECOMPUTE;
+        for (int64_t e = s->effects_begin[op]; e < s->effects_begin[op + 1] && ht_op_rank(s, op) == 0; e++) {
+            const struct ht_tensor *t = &s->tensors[s->effects[e].tensor];
+            int64_t *sum = t->class == HT_ACTIVATION ? &held : &inputs;
+            if (t->class != HT_ACTIVATION && t->class != HT_CHECKPOINT) continue;
+            if (s->effects[e].flags & HT_PRODUCE) *sum += t->bytes;
+            if (held > most) most = held;
+            if (inputs > most_inputs) most_inputs = inputs;
+            if (s->effects[e].flags & HT_RELEASE) *sum -= t->bytes;
+        }
+    }
+    ck_assert_int_eq(n, 2 * 3 * 3);
+    ck_assert_int_eq(most, 2 * block);
+    ck_assert_int_ge(most_inputs, 3 * 3 * x); /* and those between the blocks of a segment */
+    ck_assert_int_le(most_inputs, (3 * 3 + 2) * x);
+    int64_t fewer = (6 * block + head) - (2 * block > head ? 2 * block : head);
+    ck_assert_int_eq(whole.planned_bytes[HT_DEVICE] - plan.planned_bytes[HT_DEVICE], fewer - 3 * 2 * x);
+    ht_proof_free(&v);
+    ht_schedule_destroy(s);
+    ht_plan_free(&whole);
+    ht_plan_free(&plan);
+    ht_scenario_free(&sc);
+}
+END_TEST
+
 /*
  * Recomputation block by block: lohan-30b in eight parts on a DGX A100, one micro-batch of 32 sequences. The peak is at the
  * last block's backward, with the inputs X of the 48 blocks; the head has dropped its own. Beside them are one block's
@@ -172,6 +216,7 @@ int main(void)
     tcase_add_test(tc, orders);
     tcase_add_test(tc, fetches);
     tcase_add_test(tc, keeps_activations);
+    tcase_add_test(tc, recomputes_segments);
     tcase_add_test(tc, recomputes_blocks);
     tcase_add_test(tc, zero3_offload);
     return pipe_main("pipelines as systems", tc);

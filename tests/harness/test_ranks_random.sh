@@ -52,7 +52,7 @@ for ((i = 0; i < samples; i++)); do
         ;;
     mobius)
         v=$((1 + RANDOM % 3))
-        set+=(--set "early=$((RANDOM % 2))" --set "head=$((RANDOM % 2))")
+        set+=(--set "early=$((RANDOM % 2))" --set "head=$((RANDOM % 2))" --set "segment=$((RANDOM % 3))")
         [ $((RANDOM % 2)) = 1 ] || set=(--set recompute=0)
         ;;
     sysx*)

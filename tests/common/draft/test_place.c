@@ -18,6 +18,7 @@ static int samples = 60;
    how they share states. */
 struct drawn {
     int32_t n, tp;
+    bool sequence;
     int64_t ranks[3], l[3], place[MOST_RANKS], all_ranks;
     struct ht_scenario sc;
     struct ht_pipe_style style;
@@ -80,6 +81,7 @@ static struct drawn draw_job(uint64_t seed)
         .order = order, .v = v, .d = 1, .recompute = below(&d, 2), .blocking_sends = order != HT_PIPE_INTERLEAVED};
     draw_place(&d, &x);
     draw_sharing(&d, &x, &x.style);
+    x.sequence = x.tp > 1 && below(&d, 2);
     return x;
 }
 
@@ -91,6 +93,7 @@ static struct ht_schedule *build(struct drawn *x, bool placed)
     ck_assert_msg(ht_layout_pipelines(&x->sc, x->n, x->ranks, x->l, x->tp, &err, &layout) == HT_OK, "%s", err.text);
     if (placed)
         ck_assert_msg(ht_layout_place(layout, &x->sc, (int32_t)x->all_ranks, x->place, &err) == HT_OK, "%s", err.text);
+    if (x->sequence) ck_assert_msg(ht_layout_cut_rows(layout, &x->sc, &err) == HT_OK, "%s", err.text);
     x->style.layout = layout;
     ck_assert_msg(ht_pipe_check(&x->sc, &x->style, &err) == HT_OK, "%s", err.text);
     if (x->style.zero) ht_pipe_shard(&x->sc, &x->style, layout);
@@ -185,6 +188,9 @@ static int count(const struct ht_trace *t, enum ht_op_kind kind, int32_t rank)
  * with p0 and p1 elements of its part of the embedding and the block, one all-reduce each. In Megatron-LM's order stage
  * 0 of both pipelines is on node 0, so that only boundaries leave a node: 2 pipelines, 2 micro-batches, 2 parts, x each.
  * Pipeline after pipeline, only gradients do. Their rings enter and leave node 0 once for each part of each unit.
+ *
+ * Parts that cut rows reduce-scatter and gather x / 2: the embedding's output and its gradient, four of the block forward
+ * and six backward, 6 x. A boundary is x / 2.
  */
 START_TEST(traffic)
 {
@@ -201,14 +207,16 @@ START_TEST(traffic)
         struct ht_model of = ht_model_part(&x.sc.model, q, 2);
         all_summed += 4 * ht_model_params(&of);
     }
-    for (int placed = 0; placed < 2; placed++) {
+    for (int i = 0; i < 3; i++) {
+        int placed = i > 0, sums = i < 2 ? 5 * X : 6 * X, boundary = i < 2 ? X : X / 2;
+        x.sequence = i == 2;
         struct pipe_run r = run_once(build(&x, placed));
         ck_assert_int_eq(count(r.trace, HT_OP_ALL_REDUCE, 0), 2);
         ck_assert_int_eq(count(r.trace, HT_OP_FORWARD, 0), 2 * 2);
-        ck_assert_int_eq(through(r.trace, "rank 0 pcie d2h"), 2 * 5 * X + 2 * X + summed);
-        ck_assert_int_eq(through(r.trace, "rank 0 pcie h2d"), 2 * 5 * X + 2 * X + summed);
-        ck_assert_int_eq(through(r.trace, "node 0 nic out"), placed ? 2 * 2 * 2 * X : all_summed);
-        ck_assert_int_eq(through(r.trace, "node 0 nic in"), placed ? 2 * 2 * 2 * X : all_summed);
+        ck_assert_int_eq(through(r.trace, "rank 0 pcie d2h"), 2 * sums + 2 * boundary + summed);
+        ck_assert_int_eq(through(r.trace, "rank 0 pcie h2d"), 2 * sums + 2 * boundary + summed);
+        ck_assert_int_eq(through(r.trace, "node 0 nic out"), placed ? 2 * 2 * 2 * boundary : all_summed);
+        ck_assert_int_eq(through(r.trace, "node 0 nic in"), placed ? 2 * 2 * 2 * boundary : all_summed);
         pipe_run_free(&r);
     }
     ht_scenario_free(&x.sc);

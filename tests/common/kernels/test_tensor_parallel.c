@@ -5,7 +5,7 @@
  * A sum over heads or columns is cut into n, so results differ by roundings. In FP32 we ask for a norm of the
  * difference of 1e-6 (F16 and BF16, which round each part's share to storage: 4 u; u = 2^-11, 2^-8) of the norm of what
  * is compared. What every part has is asked to be the same in all, bit for bit. A classifier's head and ViT's embedding
- * are whole in every part.
+ * are whole in every part. Parts that cut rows, too, are compared by these.
  */
 #include <check.h>
 #include <math.h>
@@ -18,7 +18,7 @@
 #include "common/kernels/convert.h"
 #include "common/kernels/unit.h"
 
-enum { MOST = 4, B = 2, T = 9, UNITS = 3, HEAD = 2 };
+enum { MOST = 4, B = 2, T = 10, UNITS = 3, HEAD = 2 };
 
 /* Returns the tokens of a sequence: an image has as many as the model has positions. */
 static int64_t seq_of(const struct ht_model *m)
@@ -56,13 +56,30 @@ static void sum(void *ctx, void *data, enum ht_dtype type, int64_t n)
     free(term);
 }
 
-static void gather(void *ctx, const float *mine, float *all, int64_t n)
+static void gather(void *ctx, const void *mine, void *all, enum ht_dtype type, int64_t n)
 {
     const struct door *d = ctx;
     d->room->brought[d->part] = mine;
     pthread_barrier_wait(&d->room->barrier);
-    for (int32_t q = 0; q < d->room->parts; q++) memcpy(all + q * n, d->room->brought[q], (size_t)n * sizeof(float));
+    for (int32_t q = 0; q < d->room->parts; q++)
+        memcpy(ht_element(all, type, q * n), d->room->brought[q], (size_t)(n * ht_dtype_bytes(type)));
     pthread_barrier_wait(&d->room->barrier);
+}
+
+static void scatter(void *ctx, const void *all, void *mine, enum ht_dtype type, int64_t n)
+{
+    const struct door *d = ctx;
+    float *total = HT_NEW_ARRAY(float, n), *term = HT_NEW_ARRAY(float, n);
+    d->room->brought[d->part] = all;
+    pthread_barrier_wait(&d->room->barrier);
+    for (int32_t q = 0; q < d->room->parts; q++) {
+        ht_widen_copy(NULL, ht_element(d->room->brought[q], type, d->part * n), type, term, n);
+        for (int64_t i = 0; i < n; i++) total[i] += term[i];
+    }
+    pthread_barrier_wait(&d->room->barrier);
+    ht_round_copy(NULL, total, mine, type, n);
+    free(total);
+    free(term);
 }
 
 /* ---- a pass there and back ---- */
@@ -134,13 +151,13 @@ static void *run(void *arg)
                              .link = p->link};
     int targets_below = (int)(m->classes ? m->classes : m->vocab);
     int32_t tokens[B * T], targets[B * T];
-    unsigned char pixels[B * 64];
+    unsigned char pixels[B * 144];
     const void *input = m->image ? (const void *)pixels : tokens;
     void *scratch[2][UNITS], *kept = new_bytes(ht_unit_activation_bytes(m, 1, B, seq, p->dtype));
     void *head_kept = new_bytes(ht_unit_activation_bytes(m, HEAD, B, seq, p->dtype));
     for (int i = 0; i < B * T; i++) targets[i] = (i * 3 + 1) % targets_below;
     for (int i = 0; i < B * T && !m->image; i++) tokens[i] = i * 5 % (int)m->vocab;
-    for (int i = 0; i < B * 64; i++) pixels[i] = (unsigned char)(i * 37);
+    for (int i = 0; i < B * 144; i++) pixels[i] = (unsigned char)(i * 37 + i / 144 * i * 11);
     for (int u = 0; u < UNITS; u++)
         for (int back = 0; back < 2; back++)
             scratch[back][u] = new_bytes(ht_unit_workspace_bytes(m, u, B, seq, p->dtype, back));
@@ -190,16 +207,27 @@ static void conclude(struct difference *d, double *worst)
     *d = (struct difference){0};
 }
 
+/* Compares n elements of a part with those of the whole from `from` on, by the norm of all of the whole's. */
+static void compare_rows(struct difference *d, const void *part, const void *whole, enum ht_dtype t, int64_t from,
+                         int64_t n, int64_t all)
+{
+    for (int64_t i = 0; i < n; i++) compare(d, value(part, t, i), value(whole, t, from + i));
+    d->norm = 0;
+    for (int64_t i = 0; i < all; i++) d->norm += value(whole, t, i) * value(whole, t, i);
+}
+
 static void compare_pass(const struct pass *part, const struct pass *whole, double *worst)
 {
     struct difference d = {0};
     enum ht_dtype t = whole->dtype;
-    int64_t V = ht_model_outputs(&part->model), elements = B * seq_of(&whole->model) * whole->model.width;
+    int64_t V = ht_model_outputs(&part->model), C = whole->model.width;
+    int64_t all = B * seq_of(&whole->model) * C, elements = ht_model_rows(&part->model, all);
+    int64_t from = part->model.sequence ? part->model.part * elements : 0; /* rows that the part has */
     int64_t first = whole->model.classes ? 0 : ht_model_first_token(&part->model);
     for (int u = 1; u < UNITS; u++) {
-        for (int64_t i = 0; i < elements; i++) compare(&d, value(part->x[u], t, i), value(whole->x[u], t, i));
+        compare_rows(&d, part->x[u], whole->x[u], t, from, elements, all);
         conclude(&d, worst);
-        for (int64_t i = 0; i < elements; i++) compare(&d, value(part->dx[u], t, i), value(whole->dx[u], t, i));
+        compare_rows(&d, part->dx[u], whole->dx[u], t, from, elements, all);
         conclude(&d, worst);
     }
     for (int64_t r = 0; r < B * ht_model_head_rows(&whole->model, T); r++)
@@ -224,7 +252,7 @@ static void compare_pass(const struct pass *part, const struct pass *whole, doub
 static void same_as_first(const struct pass *p, const struct pass *first)
 {
     int64_t e = ht_dtype_bytes(p->dtype);
-    for (int u = 1; u < UNITS; u++) {
+    for (int u = 1; u < UNITS && !p->model.sequence; u++) {
         size_t bytes = (size_t)ht_unit_input_bytes(&p->model, u, B, seq_of(&p->model), p->dtype);
         ck_assert_mem_eq(p->x[u], first->x[u], bytes);
         ck_assert_mem_eq(p->dx[u], first->dx[u], bytes);
@@ -271,8 +299,8 @@ static const struct ht_model models[] = {
      .width = 16,
      .heads = 4,
      .ffn = 32,
-     .max_seq = 5,
-     .image = 8,
+     .max_seq = 10,
+     .image = 12,
      .patch = 4,
      .channels = 1,
      .classes = 5,
@@ -286,7 +314,8 @@ START_TEST(parts_against_the_whole)
     static const double bounds[] = {[HT_F32] = 1e-6, [HT_F16] = 4 * 0x1p-11, [HT_BF16] = 4 * 0x1p-8};
     enum ht_dtype dtype = (enum ht_dtype)(_i % 3);
     int32_t parts = _i / 3 % 2 ? 4 : 2;
-    const struct ht_model *m = &models[_i / 6];
+    bool sequence = _i / 6 % 2;
+    const struct ht_model *m = &models[_i / 12];
     struct pass whole = {.model = *m, .dtype = dtype}, part[MOST];
     struct room room = {.parts = parts};
     struct door doors[MOST];
@@ -296,8 +325,9 @@ START_TEST(parts_against_the_whole)
     run(&whole);
     pthread_barrier_init(&room.barrier, NULL, (unsigned)parts);
     for (int32_t q = 0; q < parts; q++) {
-        doors[q] = (struct door){&room, q, {&doors[q], sum, gather}};
+        doors[q] = (struct door){&room, q, {&doors[q], sum, gather, scatter}};
         part[q] = (struct pass){.model = ht_model_part(m, q, parts), .dtype = dtype, .link = &doors[q].link};
+        part[q].model.sequence = sequence;
         pass_init(&part[q], m);
         ck_assert_int_eq(pthread_create(&threads[q], NULL, run, &part[q]), 0);
     }
@@ -306,7 +336,7 @@ START_TEST(parts_against_the_whole)
         compare_pass(&part[q], &whole, &worst);
         same_as_first(&part[q], &part[0]);
     }
-    printf("%s %s, %d parts: %.1e\n", names[m->arch], ht_dtype_name(dtype), parts, worst);
+    printf("%s %s, %d parts%s: %.1e\n", names[m->arch], ht_dtype_name(dtype), parts, sequence ? ", rows" : "", worst);
     ck_assert_msg(worst < bounds[dtype], "%.2e", worst);
     for (int32_t q = 0; q < parts; q++) pass_free(&part[q]);
     pass_free(&whole);
@@ -318,7 +348,7 @@ int main(void)
 {
     Suite *suite = suite_create("units in parts");
     TCase *tc = tcase_create("parts");
-    tcase_add_loop_test(tc, parts_against_the_whole, 0, 6 * (int)HT_COUNT(models));
+    tcase_add_loop_test(tc, parts_against_the_whole, 0, 12 * (int)HT_COUNT(models));
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

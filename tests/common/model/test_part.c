@@ -34,6 +34,35 @@ START_TEST(sizes)
 }
 END_TEST
 
+/*
+ * Korthikanti et al. 2022, equation (4): with sequence parallelism a block of s b h tokens keeps s b h / t (34 + 5 a s / h)
+ * bytes in 16 bit, its input included, with dropout and without flash attention. Here also the two norms' statistics, 8 bytes
+ * a row each. s = 32, b = 2, h = 64, a = 4, t = 4: 1024 x (34 + 10) = 45056, and 16 rows of 16.
+ */
+START_TEST(rows)
+{
+    struct ht_model m = gpt, part;
+    m.width = 64, m.ffn = 256, m.max_seq = 32, m.dropout = true;
+    part = ht_model_part(&m, 1, 4);
+    int64_t without = ht_unit_activation_bytes(&part, 1, 2, 32, HT_F16);
+    part.sequence = true;
+    ck_assert_int_eq(ht_model_rows(&part, 64), 16);
+    ck_assert_int_eq(ht_unit_input_bytes(&part, 1, 2, 32, HT_F16), 16 * 64 * 2);
+    int64_t kept = ht_unit_activation_bytes(&part, 1, 2, 32, HT_F16);
+    ck_assert_int_eq(kept + 16 * 64 * 2, 45056 + 16 * 16);
+    /* Without it each part has all of norm1, proj, norm2 and two masks, 2 + 2 + 2 + 1 + 1 = 8 bytes: 3/4 of them more. */
+    ck_assert_int_eq(without - kept, 3 * 16 * (64 * 8 + 16));
+    ck_assert_int_eq(
+        ht_unit_params(&part, 1),
+        ht_unit_params(
+            &(struct ht_model){
+                .arch = HT_ARCH_GPT, .layers = 2, .width = 64, .heads = 4, .ffn = 256, .part = 1, .parts = 4},
+            1));
+    m.sequence = true; /* a whole model has all rows */
+    ck_assert_int_eq(ht_model_rows(&m, 64), 64);
+}
+END_TEST
+
 /* Part 1 of 2 of the block: rows 4..7 of query are rows 4..7 of the whole's 24, those of key rows 12..15. The projection's
    columns 4..7 of row 0 are followed by those of row 1, 8 elements on. */
 START_TEST(runs)
@@ -112,6 +141,7 @@ int main(void)
     Suite *suite = suite_create("model parts");
     TCase *tc = tcase_create("part");
     tcase_add_test(tc, sizes);
+    tcase_add_test(tc, rows);
     tcase_add_test(tc, runs);
     tcase_add_loop_test(tc, parts_are_the_whole, 0, 8);
     tcase_add_test(tc, what_cannot_be_cut);

@@ -264,6 +264,25 @@ START_TEST(encoder_gelu)
 }
 END_TEST
 
+/* Four parts that cut rows: norms, residuals and masks have a quarter of them. */
+START_TEST(rows_of_parts)
+{
+    static const enum ht_sub_op by_rows[] = {HT_SUB_NORM1, HT_SUB_NORM2}, whole[] = {HT_SUB_QKV, HT_SUB_FC1};
+    struct ht_work w = block(2, 512, 1024, 8), rows;
+    double launch = 1e-6;
+    w.tp = 4;
+    rows = w;
+    rows.sequence = true;
+    for (int i = 0; i < 2; i++) {
+        w.sub_ops = rows.sub_ops = 1u << by_rows[i];
+        NEAR(4 * (ht_forward_s(&roof, &fused, &rows) - launch), ht_forward_s(&roof, &fused, &w) - launch);
+        NEAR(4 * (ht_backward_s(&roof, &fused, &rows) - launch), ht_backward_s(&roof, &fused, &w) - launch);
+        w.sub_ops = rows.sub_ops = 1u << whole[i];
+        NEAR(ht_forward_s(&roof, &fused, &rows), ht_forward_s(&roof, &fused, &w));
+    }
+}
+END_TEST
+
 /* Sub-ops add up to the block, blocks to several blocks, and a mask is what it names. */
 START_TEST(sums)
 {
@@ -459,6 +478,7 @@ int main(void)
     tcase_add_test(t, llama_block_by_hand);
     tcase_add_test(t, bert_by_hand);
     tcase_add_test(t, vit_by_hand);
+    tcase_add_test(t, rows_of_parts);
     tcase_add_test(t, dit_by_hand);
     tcase_add_test(t, encoder_gelu);
     tcase_add_test(t, sums);

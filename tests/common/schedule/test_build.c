@@ -230,6 +230,30 @@ START_TEST(sums_of_parts)
     ck_assert_int_eq(ht_work_part_sums(&w).n, 0);
     w.unit = HT_UNIT_BLOCK;
     ck_assert_int_eq(ht_work_part_sums(&w).n, 2);
+    /* Parts that cut rows: 3 shares of 4 rows of 10 in 16 bit, each 240 bytes. */
+    static const struct {
+        enum ht_arch arch;
+        enum ht_unit_kind unit;
+        int forward, backward, sums; /* of logits, forward */
+    } halves[] = {{HT_ARCH_GPT, HT_UNIT_BLOCK, 4, 6, 0},     {HT_ARCH_GPT, HT_UNIT_EMBEDDING, 1, 1, 0},
+                  {HT_ARCH_GPT, HT_UNIT_HEAD, 1, 2, 1},      {HT_ARCH_BERT, HT_UNIT_HEAD, 1, 0, 0},
+                  {HT_ARCH_VIT, HT_UNIT_EMBEDDING, 0, 1, 0}, {HT_ARCH_BERT, HT_UNIT_EMBEDDING, 1, 1, 0}};
+    w.sequence = true;
+    w.sub_ops = HT_ALL_SUB_OPS;
+    for (size_t i = 0; i < HT_COUNT(halves); i++)
+        for (int back = 0; back < 2; back++) {
+            w.kind = back ? HT_OP_BACKWARD : HT_OP_FORWARD;
+            w.arch = halves[i].arch;
+            w.unit = halves[i].unit;
+            struct ht_part_sums sums = ht_work_part_sums(&w);
+            ck_assert_int_eq(sums.n_halves, back ? halves[i].backward : halves[i].forward);
+            ck_assert_int_eq(sums.half_bytes, 240);
+            ck_assert_int_eq(sums.n, back ? 0 : halves[i].sums);
+        }
+    w.kind = HT_OP_RECOMPUTE;
+    w.unit = HT_UNIT_BLOCK;
+    w.sub_ops = 1u << HT_SUB_QKV | 1u << HT_SUB_GELU;
+    ck_assert_int_eq(ht_work_part_sums(&w).n_halves, 1);
     w.tp = 1;
     ck_assert_int_eq(ht_work_part_sums(&w).n, 0);
 }

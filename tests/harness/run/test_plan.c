@@ -29,6 +29,7 @@ static const struct scenario {
     {{.cluster = HT_SOURCE_DIR "/tests/data/ssd-1gpu.yaml", .model = "llama-tiny", .micro_batch = 2}, NULL},
     {{.cluster = "autohete-4gpu", .model = "llama-tiny"}, "share=0,0.3,0.699999999,0.000000001"},
     {{.cluster = "autohete-4gpu", .model = "llama-tiny", .batch = 9}, "l=5,2,1,1"},
+    {{.cluster = "autohete-4gpu", .model = "llama-tiny", .micro_batch = 2}, "place=3,0-1,2"},
 };
 
 static int64_t number_of(const json_t *value)
