@@ -24,7 +24,7 @@ function(ht_link target dir)
 endfunction()
 
 set(dirs common/base common/solve common/hw common/model common/schedule common/profile common/plan common/draft policies common/mem common/kernels common/comm common/trace
-    common/exec common/backend common/ckpt baselines autohete cephalo lohan sysx harness/run harness/result harness/sweep harness/advise harness/claims harness/claims/ledger)
+    common/exec common/backend common/ckpt baselines autohet autohete cephalo lohan sysx harness/run harness/result harness/sweep harness/advise harness/claims harness/claims/ledger)
 foreach(dir ${dirs})
   string(REPLACE "/" "_" under ${dir})
   file(GLOB tests CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/${dir}/test_*.c)
@@ -35,7 +35,7 @@ foreach(dir ${dirs})
     add_executable(${target} ${file})
     ht_link(${target} ${dir})
     target_link_libraries(${target} PRIVATE deps_check)
-    if(dir MATCHES "^(baselines|lohan|sysx|common/draft)$") # iterations worked out by hand are simulated
+    if(dir MATCHES "^(autohet|baselines|lohan|sysx|common/draft)$") # iterations worked out by hand are simulated
       target_link_libraries(${target} PRIVATE ht_common_exec)
     endif()
     if(TARGET ht_test_support AND dir MATCHES "^(harness/run|common/(exec|backend|trace))$")

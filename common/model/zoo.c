@@ -13,6 +13,7 @@ HT_EMBED(ht_llama_yaml, "common/model/llama.yaml");
 HT_EMBED(ht_bert_yaml, "common/model/bert.yaml");
 HT_EMBED(ht_vit_yaml, "common/model/vit.yaml");
 HT_EMBED(ht_dit_yaml, "common/model/dit.yaml");
+HT_EMBED(ht_autohet_yaml, "common/model/autohet.yaml");
 HT_EMBED(ht_cephalo_yaml, "common/model/cephalo.yaml");
 HT_EMBED(ht_sysx_yaml, "common/model/sysx.yaml");
 HT_EMBED(ht_spipe_yaml, "common/model/spipe.yaml");
@@ -25,6 +26,7 @@ static const struct ht_builtin ht_zoo_files[] = {
     {"builtin:bert.yaml", ht_bert_yaml, ht_bert_yaml_end},
     {"builtin:vit.yaml", ht_vit_yaml, ht_vit_yaml_end},
     {"builtin:dit.yaml", ht_dit_yaml, ht_dit_yaml_end},
+    {"builtin:autohet.yaml", ht_autohet_yaml, ht_autohet_yaml_end},
     {"builtin:cephalo.yaml", ht_cephalo_yaml, ht_cephalo_yaml_end},
     {"builtin:sysx.yaml", ht_sysx_yaml, ht_sysx_yaml_end},
     {"builtin:spipe.yaml", ht_spipe_yaml, ht_spipe_yaml_end},

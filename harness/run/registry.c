@@ -1,5 +1,6 @@
 #include "harness/run/registry.h"
 
+#include "autohet/autohet.h"
 #include "autohete/autohete.h"
 #include "baselines/baselines.h"
 #include "cephalo/cephalo.h"
@@ -33,9 +34,15 @@ static const struct ht_system *const systems[] = {
     &ht_interleaved,
     &ht_mobius,
     &ht_megatron,
+    &ht_megatron_3d,
+    &ht_whale_3d,
     &ht_autohete,
     &ht_autohete_nops,
     &ht_autohete_period,
+    &autohet,
+    &autohet_mapped,
+    &autohet_grouped,
+    &autohet_one_pipeline,
     &cephalo,
     &cephalo_cb,
     &cephalo_mb,

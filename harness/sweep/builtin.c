@@ -2,12 +2,14 @@
 
 #include "common/base/array.h"
 
+HT_EMBED(ht_experiments_autohet, "harness/sweep/autohet.yaml");
 HT_EMBED(ht_experiments_autohete, "harness/sweep/autohete.yaml");
 HT_EMBED(ht_experiments_cephalo, "harness/sweep/cephalo.yaml");
 HT_EMBED(ht_experiments_lohan, "harness/sweep/lohan.yaml");
 HT_EMBED(ht_experiments_sysx, "harness/sweep/sysx.yaml");
 
 static const struct ht_builtin files[] = {
+    {"builtin:harness/sweep/autohet.yaml", ht_experiments_autohet, ht_experiments_autohet_end},
     {"builtin:harness/sweep/autohete.yaml", ht_experiments_autohete, ht_experiments_autohete_end},
     {"builtin:harness/sweep/cephalo.yaml", ht_experiments_cephalo, ht_experiments_cephalo_end},
     {"builtin:harness/sweep/lohan.yaml", ht_experiments_lohan, ht_experiments_lohan_end},

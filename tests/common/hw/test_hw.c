@@ -35,6 +35,27 @@ START_TEST(catalogue)
 }
 END_TEST
 
+/* AutoHet, Sec. V: nodes of A100, H800, H20 and A100. Parts of it keep the nodes' order. */
+START_TEST(autohet)
+{
+    struct ht_error err = {0};
+    struct ht_cluster *c = NULL;
+    ck_assert_msg(!ht_cluster_load("autohet-platform", &err, &c), "%s", err.text);
+    ck_assert(c->n_nodes == 4 && c->n_gpus == 32);
+    ck_assert_str_eq(ht_cluster_gpu_of(c, 8)->name, "h800-80gb");
+    ck_assert_str_eq(ht_cluster_gpu_of(c, 16)->name, "h20-96gb");
+    ck_assert_str_eq(ht_cluster_gpu_of(c, 31)->name, "a100-80gb");
+    ck_assert_double_eq(c->nodes[1].nvlink.bytes_per_s, 200e9); /* half of 400 GB/s both ways */
+    ck_assert_double_eq(c->nodes[2].nvlink.bytes_per_s, 450e9);
+    for (int i = 0; i < 4; i++) ck_assert_double_eq(c->nodes[i].nic.bytes_per_s, 50e9); /* 400 Gb/s */
+    ht_cluster_destroy(c);
+    ck_assert_msg(!ht_cluster_load("autohet-5a100-3h800", &err, &c), "%s", err.text);
+    ck_assert(c->n_nodes == 2 && c->nodes[0].n_gpus == 5 && c->nodes[1].n_gpus == 3);
+    ck_assert_str_eq(ht_cluster_gpu_of(c, 4)->name, "a100-80gb");
+    ht_cluster_destroy(c);
+}
+END_TEST
+
 START_TEST(autohete)
 {
     struct ht_error err = {0};
@@ -344,6 +365,7 @@ int main(void)
     Suite *s = suite_create("hw");
     TCase *t = tcase_create("hw");
     tcase_add_test(t, catalogue);
+    tcase_add_test(t, autohet);
     tcase_add_test(t, autohete);
     tcase_add_test(t, mixed);
     tcase_add_test(t, lohan);

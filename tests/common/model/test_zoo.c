@@ -50,6 +50,25 @@ START_TEST(paper_sizes)
 }
 END_TEST
 
+/* AutoHet, Sec. V and V-C: labels, and how far the parameters are from them. */
+START_TEST(autohet_models)
+{
+    static const struct {
+        const char *name;
+        double label, off;
+    } rows[] = {{"autohet-bert-large", 0.34e9, 0.02}, {"autohet-llama-6.7b", 6.7e9, 0.01},
+                {"autohet-gpt3-3b", 3e9, 0.12},       {"autohet-gpt3-6.7b", 6.7e9, 0.01},
+                {"autohet-gpt3-13b", 13e9, 0.02},     {"autohet-gpt3-20b", 20e9, 0.02}};
+    for (size_t i = 0; i < HT_COUNT(rows); i++) {
+        struct ht_error err = {0};
+        struct ht_model m;
+        ck_assert_msg(!ht_model_load(rows[i].name, &err, &m), "%s", err.text);
+        double off = fabs((double)ht_model_params(&m) / rows[i].label - 1);
+        ck_assert_msg(off < rows[i].off, "%s: the label is %.3f off", rows[i].name, off);
+    }
+}
+END_TEST
+
 START_TEST(small_models)
 {
     struct ht_model m;
@@ -242,6 +261,7 @@ int main(void)
     Suite *s = suite_create("zoo");
     TCase *t = tcase_create("zoo");
     tcase_add_test(t, paper_sizes);
+    tcase_add_test(t, autohet_models);
     tcase_add_test(t, small_models);
     tcase_add_test(t, llama_models);
     tcase_add_test(t, bert_models);

@@ -1,0 +1,211 @@
+/*
+ * What profiling says, Sec. III-D: times by GPU type, tensor-parallel degree and number of layers, and memory by layer.
+ *
+ * Here a profile has the time of a block (common/profile/profile.h), so t(2^k) is 2^k times that; with it comes the sum of
+ * its gradients over micro-batches. Memory is what the graph will need, counted by the model's layout instead of measured:
+ * 18 bytes a parameter in 16 bits with FP32 sums of gradients.
+ */
+#include "autohet/autohet.h"
+
+#include "common/base/array.h"
+#include "common/base/minmax.h"
+#include "common/draft/cost_query.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SEVERAL = 2 }; /* micro-batches of a GPU: gradients are summed */
+
+/* ---- the cluster ----------------------------------------------------------------------------------------------- */
+
+/* Numbers the kinds of GPUs: same name and memory. Returns their number, or -1 if there are too many. */
+static int32_t find_kinds(const struct ht_cluster *c, int32_t *kind_of)
+{
+    int32_t first[AUTOHET_MAX_TYPES], n = 0;
+    for (int32_t r = 0; r < c->n_gpus; r++) {
+        const struct ht_gpu *gpu = ht_cluster_gpu_of(c, r), *other;
+        for (kind_of[r] = 0; kind_of[r] < n; kind_of[r]++) {
+            other = ht_cluster_gpu_of(c, first[kind_of[r]]);
+            if (!strcmp(gpu->name, other->name) && gpu->memory_bytes == other->memory_bytes) break;
+        }
+        if (kind_of[r] < n) continue;
+        if (n == AUTOHET_MAX_TYPES) return -1;
+        first[n++] = r;
+    }
+    return n;
+}
+
+static int64_t node_of(const struct ht_cluster *c, int64_t rank)
+{
+    int64_t node;
+    ht_cluster_node_of(c, rank, &node);
+    return node;
+}
+
+static struct autohet_path path_between(const struct ht_cluster *c, int64_t a, int64_t b)
+{
+    const struct ht_machine *m = &c->nodes[a], *o = &c->nodes[b];
+    const struct ht_link *inside = m->has_nvlink ? &m->nvlink : &m->pcie;
+    if (a == b) {
+        bool staged = ht_machine_stages(m);
+        return (struct autohet_path){staged ? ht_machine_message_rate(m) : ht_link_rate(inside),
+                                     1e-9 * (double)inside->latency_ns};
+    }
+    int32_t between = ht_cluster_between(c, a, b);
+    double rate = fmin(ht_link_rate(&m->pcie), ht_link_rate(&o->pcie));
+    const struct ht_link *out = between >= 0 ? &c->between[between].link : &m->nic;
+    const struct ht_link *in = between >= 0 ? out : &o->nic;
+    return (struct autohet_path){fmin(rate, fmin(ht_link_rate(out), ht_link_rate(in))),
+                                 1e-9 * (double)ht_max(out->latency_ns, in->latency_ns)};
+}
+
+static enum ht_status read_cluster(const struct ht_cluster *c, struct ht_error *err, struct autohet_measured *m)
+{
+    struct autohet_problem *p = &m->problem;
+    m->n_ranks = (int32_t)c->n_gpus;
+    m->kind_of = HT_NEW_ARRAY(int32_t, c->n_gpus);
+    p->n_kinds = find_kinds(c, m->kind_of);
+    p->n_nodes = (int32_t)c->n_nodes;
+    if (p->n_kinds < 0)
+        return ht_fail(err, HT_INFEASIBLE, "the cluster has more than %d kinds of devices", AUTOHET_MAX_TYPES);
+    m->node_gpus = HT_NEW_ARRAY(int32_t, p->n_nodes * p->n_kinds);
+    m->paths = HT_NEW_ARRAY(struct autohet_path, p->n_nodes * p->n_nodes);
+    for (int32_t r = 0; r < m->n_ranks; r++) m->node_gpus[node_of(c, r) * p->n_kinds + m->kind_of[r]]++;
+    for (int32_t i = 0; i < p->n_nodes * p->n_nodes; i++) m->paths[i] = path_between(c, i / p->n_nodes, i % p->n_nodes);
+    p->node_gpus = m->node_gpus;
+    p->paths = m->paths;
+    return HT_OK;
+}
+
+int32_t autohet_first_rank(const struct ht_scenario *scenario, const struct autohet_measured *m,
+                           const struct autohet_degree *degree, const struct autohet_place *place)
+{
+    int32_t skip = place->unit * degree->tp, r = 0;
+    for (; r < m->n_ranks; r++)
+        if (node_of(scenario->cluster, r) == place->node && m->kind_of[r] == degree->kind_of[place->type] && !skip--)
+            break;
+    return r;
+}
+
+/* ---- costs ----------------------------------------------------------------------------------------------------- */
+
+/* Returns the time of a unit's forward and backward pass and of the sum of its gradient, s. */
+static double unit_s(struct ht_cost_query *q, const struct ht_model *part, int64_t unit)
+{
+    int64_t ns = ht_query_pass(q, HT_OP_FORWARD, unit) + ht_query_pass(q, HT_OP_BACKWARD, unit);
+    return 1e-9 * (double)(ns + ht_query_accumulate(q, HT_LANE_COMPUTE, ht_unit_params(part, unit)));
+}
+
+/* Reads what a kind of GPU takes, from its first rank. */
+static enum ht_status read_type(const struct ht_scenario *sc, const struct ht_profile *profile, int32_t rank,
+                                int32_t tp, struct ht_error *err, struct autohet_type_profile *out)
+{
+    struct ht_model part = tp > 1 ? ht_model_part(&sc->model, 0, tp) : sc->model;
+    struct ht_cost_query q = {
+        .scenario = sc, .profile = profile, .rank = rank, .micro_batches = SEVERAL, .tp = tp, .err = err};
+    double layer = unit_s(&q, &part, 1);
+    out->first_s = unit_s(&q, &part, 0);
+    out->last_s = unit_s(&q, &part, ht_model_units(&sc->model) - 1);
+    out->unit_power = layer > 0 ? 1 / layer : 1;
+    for (int32_t k = 0; k < AUTOHET_POWERS; k++) out->layers_s[k] = layer * (double)(1 << k);
+    return q.status;
+}
+
+static double params_of(const struct ht_model *m, int64_t unit)
+{
+    return (double)ht_unit_params(m, unit);
+}
+
+/* Returns the bytes that one part has by layer, at the ends and beside. */
+static struct autohet_sizes read_sizes(const struct ht_scenario *sc, int32_t tp)
+{
+    struct ht_model m = tp > 1 ? ht_model_part(&sc->model, 0, tp) : sc->model;
+    const struct ht_numerics *n = &sc->numerics;
+    int64_t head = ht_model_units(&m) - 1, b = sc->micro_batch, seq = sc->seq;
+    double sum = (double)ht_dtype_bytes(ht_stepped_gradient(n, SEVERAL)), fresh = (double)ht_dtype_bytes(n->grad);
+    double each = (double)(ht_dtype_bytes(n->param) + ht_optimizer_state_bytes(n)) + sum;
+    double x = (double)ht_unit_input_bytes(&m, 1, b, seq, n->param);
+    double table = m.tied ? params_of(&m, 0) : 0; /* the head's own copy */
+    struct autohet_sizes z = {0};
+    z.layer.layer_bytes = params_of(&m, 1) * each;
+    z.layer.activation_bytes = (double)ht_unit_activation_bytes(&m, 1, b, seq, n->param) + x;
+    z.layer.fixed_bytes =
+        params_of(&m, 1) * fresh + (double)ht_unit_workspace_bytes(&m, 1, b, seq, n->param, true) + 4 * x;
+    z.first_bytes = params_of(&m, 0) * (each + fresh);
+    z.last_bytes = (params_of(&m, head) + table) * (each + fresh) + (double)ht_logits_bytes(&m, b, seq) +
+                   (double)ht_unit_activation_bytes(&m, head, b, seq, n->param);
+    z.layer_gradient_bytes = params_of(&m, 1) * sum;
+    z.first_gradient_bytes = params_of(&m, 0) * sum;
+    z.last_gradient_bytes = (params_of(&m, head) + table) * sum;
+    z.group_bytes = tp * ((double)m.layers * (z.layer.layer_bytes + z.layer.activation_bytes) +
+                          (params_of(&m, 0) + params_of(&m, head)) * each);
+    return z;
+}
+
+/* Orders the types by rising power; of equal ones the first kind comes first. */
+static void sort_types(struct autohet_degree *d, int32_t n)
+{
+    struct autohet_type_profile by_kind[AUTOHET_MAX_TYPES];
+    memcpy(by_kind, d->types, sizeof(by_kind));
+    for (int32_t k = 0; k < n; k++) {
+        int32_t i = k;
+        for (; i > 0 && by_kind[d->kind_of[i - 1]].unit_power > by_kind[k].unit_power; i--)
+            d->kind_of[i] = d->kind_of[i - 1];
+        d->kind_of[i] = k;
+    }
+    for (int32_t t = 0; t < n; t++) d->types[t] = by_kind[d->kind_of[t]];
+}
+
+/* Returns true if tp divides every node's GPUs of each kind, and the model. */
+static bool divides(const struct ht_scenario *sc, const struct autohet_measured *m, int32_t tp)
+{
+    char buf[64];
+    for (int32_t i = 0; i < m->problem.n_nodes * m->problem.n_kinds; i++)
+        if (m->node_gpus[i] % tp) return false;
+    return tp == 1 || !ht_model_cannot_part(&sc->model, tp, buf, sizeof buf);
+}
+
+static enum ht_status read_degree(const struct ht_scenario *sc, const struct ht_profile *profile, const int64_t *powers,
+                                  int64_t reserve, int32_t tp, struct ht_error *err, struct autohet_measured *m)
+{
+    struct autohet_degree *d = &m->degrees[m->problem.n_degrees];
+    *d = (struct autohet_degree){.tp = tp, .sizes = read_sizes(sc, tp)};
+    for (int32_t r = m->n_ranks - 1; r >= 0; r--) { /* the first rank of each kind comes last */
+        struct autohet_type_profile *type = &d->types[m->kind_of[r]];
+        if (r && m->kind_of[r - 1] == m->kind_of[r]) continue;
+        enum ht_status status = read_type(sc, profile, r, tp, err, type);
+        if (status) return status;
+        if (powers) type->unit_power = tp * (double)powers[r] / (double)HT_PPB;
+        type->memory_bytes = ht_max(0, ht_cluster_gpu_of(sc->cluster, r)->memory_bytes - reserve);
+    }
+    sort_types(d, m->problem.n_kinds);
+    m->problem.n_degrees++;
+    return HT_OK;
+}
+
+enum ht_status autohet_measure(const struct ht_scenario *scenario, const struct ht_profile *profile,
+                               const int64_t *powers, int64_t reserve_bytes, struct ht_error *err,
+                               struct autohet_measured *out)
+{
+    *out = (struct autohet_measured){0};
+    out->problem.n_layers = (int32_t)scenario->model.layers;
+    out->problem.micro_batches = ht_scenario_micro_batches(scenario);
+    out->problem.boundary_bytes = (double)ht_unit_input_bytes(&scenario->model, 1, scenario->micro_batch, scenario->seq,
+                                                              scenario->numerics.param);
+    enum ht_status status = read_cluster(scenario->cluster, err, out);
+    out->degrees = HT_NEW_ARRAY(struct autohet_degree, out->n_ranks);
+    for (int32_t tp = 1; tp <= out->n_ranks && !status; tp++)
+        if (divides(scenario, out, tp)) status = read_degree(scenario, profile, powers, reserve_bytes, tp, err, out);
+    out->problem.degrees = out->degrees;
+    return status;
+}
+
+void autohet_measured_free(struct autohet_measured *m)
+{
+    free(m->node_gpus);
+    free(m->paths);
+    free(m->degrees);
+    free(m->kind_of);
+    *m = (struct autohet_measured){0};
+}

@@ -1,0 +1,278 @@
+/*
+ * AutoHet's planner: Algorithm 1 on what profiling says, proved and simulated.
+ *
+ *     measure     times and sizes of layers by GPU type and tp                       measure.c
+ *     decide      candidates of Algorithm 1, the shortest by eq. (1) first           algorithm1.c
+ *     prove       the schedule of the first one; if a GPU is too small, (4c) gets so much less memory, and again
+ *     simulate    the best few, so that the plan says by how much eq. (1) was off
+ *
+ * The default takes the paper's choice, the shortest by eq. (1). Variants that are ours, none of them the default:
+ * choose=1 takes the fastest of those simulated; objective=1 partitions by eq. (1) instead of eq. (4); uneven=1 lets D not
+ * divide the micro-batches; fitted=1 uses the clean fit instead of eq. (5).
+ *
+ * The four systems of the breakdown (Sec. V-B) are this planner without some of its steps.
+ */
+#include "autohet/autohet.h"
+
+#include "common/base/array.h"
+#include "common/plan/candidate.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { ROUNDS = 8, SIMULATED = 3 };
+
+/* clang-format off */
+#define PLAN                                                                                                           \
+    {"pipelines", "devices of each group", .min = 1, .max = 1 << 16, .kind = HT_VARIABLE_LIST},                        \
+    {"l", "micro-batches of each group", .min = 1, .max = 1 << 20, .kind = HT_VARIABLE_LIST},                          \
+    {"blocks", "layers of each stage, of one group after the other", .min = 1, .max = -1, .kind = HT_VARIABLE_LIST},   \
+    {"place", "devices of parts, stages, groups, one after the other", .kind = HT_VARIABLE_RANKS},                     \
+    {"tp", "tensor-parallel degree", .min = 1, .max = 1 << 16}
+#define CHOICES                                                                                                        \
+    {"D", "number of groups", .min = 1, .max = 1 << 16},                                                               \
+    {"K", "micro-batches in eq. (2), whatever D; 0: all over D", .max = 1 << 20},                                      \
+    {"g", "computing power of each device; else as profiled", .max = 1000, .kind = HT_VARIABLE_BY_RANK, .decimal = true}, \
+    {"uneven", "1: D need not divide the micro-batches", .max = 1},                                                    \
+    {"fitted", "1: times of layers by a line instead of eq. (5)", .max = 1},                                           \
+    {"rank", "plans by 1, eq. (1), or 3, D Z of eq. (3a)", .min = 1, .max = 3},                                        \
+    {"choose", "1: the fastest of those simulated; 0: the first", .max = 1},                             \
+    {"simulated", "plans that are simulated", .max = 64}
+static const struct ht_knob knobs[] = {PLAN, CHOICES, {"objective", "of the partition: 4, the slowest stage, or 1, eq. (1)", .min = 1, .max = 4}, {0}};
+static const struct ht_knob equal_knobs[] = {PLAN, CHOICES, {0}};
+static const struct ht_knob one_knobs[] = {PLAN, {0}};
+/* clang-format on */
+
+static const char *const forms[] = {"pipelines", "l", "blocks", "place"};
+
+struct planner {
+    const struct ht_system *self;
+    const struct ht_scenario *scenario;
+    const struct ht_profile *profile;
+    const struct ht_settings *settings;
+    struct autohet_measured measured;
+    struct autohet_candidates all;
+    int64_t reserve_bytes; /* of every GPU: what (4c) did not know of */
+};
+
+static void free_candidates(struct planner *q)
+{
+    autohet_candidates_free(&q->all);
+    autohet_measured_free(&q->measured);
+}
+
+/* ---- candidates ------------------------------------------------------------------------------------------------ */
+
+/* Keeps only the forced tensor-parallel degree. */
+static enum ht_status force_degree(struct planner *q, struct ht_error *err)
+{
+    struct autohet_problem *p = &q->measured.problem;
+    bool one = q->self->variant == AUTOHET_ONE_PIPELINE;
+    int64_t tp = ht_setting(q->settings, "tp", one ? 1 : 0);
+    if (!tp) return HT_OK;
+    for (int32_t i = 0; i < p->n_degrees; i++)
+        if (p->degrees[i].tp == tp) {
+            p->degrees += i;
+            p->n_degrees = 1;
+            return HT_OK;
+        }
+    return ht_fail(err, HT_INFEASIBLE,
+                   "tp is %lld; expected a degree that divides the devices of every node and the model", (long long)tp);
+}
+
+static enum ht_status find_candidates(struct planner *q, struct ht_error *err)
+{
+    const struct ht_variable *g = ht_setting_variable(q->settings, "g");
+    struct autohet_problem *p = &q->measured.problem;
+    enum ht_status status =
+        autohet_measure(q->scenario, q->profile, g ? g->values : NULL, q->reserve_bytes, err, &q->measured);
+    if (status) return status;
+    p->groups = (int32_t)ht_setting(q->settings, "D", q->self->variant == AUTOHET_ONE_PIPELINE);
+    p->grouping_micro_batches = (double)ht_setting(q->settings, "K", 0);
+    p->uneven = ht_setting(q->settings, "uneven", 0);
+    p->by_power = ht_setting(q->settings, "rank", 1) == 3;
+    p->fitted = ht_setting(q->settings, "fitted", 0);
+    p->objective = ht_setting(q->settings, "objective", 4) == 1 ? AUTOHET_EQ_1 : AUTOHET_EQ_4;
+    p->in_order = q->self->variant >= AUTOHET_GROUPED;
+    p->equal_layers = q->self->variant >= AUTOHET_MAPPED;
+    status = force_degree(q, err);
+    return status ? status : autohet_algorithm1(p, err, &q->all);
+}
+
+static void set_list(struct ht_plan *out, const char *name, enum ht_variable_kind kind, int32_t n, int64_t *values)
+{
+    struct ht_variable v = {.kind = kind, .n = n, .values = values};
+    snprintf(v.name, sizeof v.name, "%s", name);
+    ht_plan_set_vector(out, &v);
+}
+
+/* Fills the plan's variables. */
+static void set_variables(const struct planner *q, const struct autohet_candidate *c, struct ht_plan *out)
+{
+    int32_t tp = c->degree->tp;
+    int64_t *ranks = HT_NEW_ARRAY(int64_t, c->n_groups), *place = HT_NEW_ARRAY(int64_t, c->n_stages * tp);
+    for (int32_t j = 0; j < c->n_groups; j++) ranks[j] = c->stages[j] * tp;
+    for (int32_t i = 0; i < c->n_stages * tp; i++)
+        place[i] = autohet_first_rank(q->scenario, &q->measured, c->degree, &c->places[i / tp]) + i % tp;
+    ht_plan_set(out, "tp", tp);
+    set_list(out, "pipelines", HT_VARIABLE_LIST, c->n_groups, ranks);
+    set_list(out, "l", HT_VARIABLE_LIST, c->n_groups, c->micro_batches);
+    set_list(out, "blocks", HT_VARIABLE_LIST, c->n_stages, c->blocks);
+    set_list(out, "place", HT_VARIABLE_RANKS, c->n_stages * tp, place);
+    free(ranks);
+    free(place);
+}
+
+/* Proves a candidate and, if `ns` is given, simulates it. *short_bytes: what its fullest GPU lacks. */
+static enum ht_status examine(const struct planner *q, const struct autohet_candidate *c, struct ht_error *err,
+                              int64_t *short_bytes, int64_t *ns)
+{
+    struct ht_plan plan = {0};
+    struct ht_candidate x = {0};
+    set_variables(q, c, &plan);
+    enum ht_status status = autohet_check(q->scenario, &plan, err);
+    if (!status) status = ht_candidate_prove(q->self, q->scenario, &plan, err, &x);
+    *short_bytes = ht_candidate_needs(&x).short_bytes[HT_DEVICE];
+    if (!status && ns) status = ht_candidate_simulate(&x, q->scenario, q->profile, err, ns);
+    ht_candidate_free(&x);
+    ht_plan_free(&plan);
+    return status;
+}
+
+/* Finds the candidates of which the first one fits. */
+static enum ht_status find_fitting(struct planner *q, struct ht_error *err)
+{
+    for (int round = 0;; round++) {
+        int64_t lacks = 0;
+        enum ht_status status = find_candidates(q, err);
+        if (!status) status = examine(q, &q->all.list[0], err, &lacks, NULL);
+        if (status != HT_INFEASIBLE || lacks == 0 || round == ROUNDS) return status;
+        q->reserve_bytes += lacks;
+        free_candidates(q);
+    }
+}
+
+/* ---- the plan -------------------------------------------------------------------------------------------------- */
+
+static void record_inputs(const struct planner *q, const struct autohet_candidate *c, struct ht_plan *out)
+{
+    char name[32];
+    for (int32_t t = 0; t < q->measured.problem.n_kinds; t++) {
+        const struct autohet_type_profile *type = &c->degree->types[t];
+        int32_t rank = 0;
+        while (q->measured.kind_of[rank] != c->degree->kind_of[t]) rank++;
+        snprintf(name, sizeof name, "t(1)[%d]", rank);
+        ht_plan_input(out, name, "s", type->layers_s[0]);
+        snprintf(name, sizeof name, "g[%d]", rank);
+        ht_plan_input(out, name, "", type->unit_power / c->degree->types[0].unit_power);
+    }
+    ht_plan_input(out, "D", "", c->n_groups);
+    ht_plan_input(out, "Z", "", c->z / c->degree->types[0].unit_power);
+    ht_plan_input(out, "M_min", "B", c->degree->sizes.group_bytes);
+    ht_plan_input(out, "memory kept back", "B", (double)q->reserve_bytes);
+    ht_plan_input(out, "T_sync", "s", c->sync_s);
+    ht_plan_input(out, "T_iter", "s", autohet_estimate_s(c));
+    ht_plan_input(out, "plans compared", "", q->all.n);
+}
+
+/* Simulates the best few. Returns the index of the fastest; the first one's time over eq. (1) goes into *off. */
+static enum ht_status simulate(const struct planner *q, struct ht_plan *out, struct ht_error *err, int32_t *fastest,
+                               double *off)
+{
+    int64_t n = ht_setting(q->settings, "simulated", SIMULATED), least = INT64_MAX;
+    for (int32_t i = 0; i < q->all.n && i < n; i++) {
+        const struct autohet_candidate *c = &q->all.list[i];
+        int64_t lacks, ns = 0;
+        char name[32];
+        struct ht_error why;
+        enum ht_status status = examine(q, c, &why, &lacks, &ns);
+        if (status == HT_INFEASIBLE) continue;
+        if (status) return ht_fail(err, status, "%s", why.text);
+        snprintf(name, sizeof name, "simulated %d: tp %d, D %d", i + 1, c->degree->tp, c->n_groups);
+        ht_plan_input(out, name, "s", 1e-9 * (double)ns);
+        if (i == 0) *off = autohet_estimate_s(c) / (1e-9 * (double)ns) - 1;
+        if (ns < least) *fastest = i;
+        if (ns < least) least = ns;
+    }
+    return HT_OK;
+}
+
+static void explain(const struct autohet_candidate *c, double off, struct ht_plan *out)
+{
+    int n = snprintf(out->why, sizeof out->why, "%d group%s, Z %s; eq. (1) says %.3f s", c->n_groups,
+                     c->n_groups == 1 ? "" : "s", c->proved ? "the best" : "not proved to be the best",
+                     autohet_estimate_s(c));
+    if (off != 0) snprintf(out->why + n, sizeof out->why - (size_t)n, ", %+.1f%% of the simulation", 100 * off);
+    out->planned_s = autohet_estimate_s(c);
+    out->planned_bytes[HT_DEVICE] = (int64_t)autohet_plan_bytes(c);
+}
+
+static enum ht_status decide(struct planner *q, struct ht_error *err, struct ht_plan *out)
+{
+    int32_t fastest = 0;
+    double off = 0;
+    enum ht_status status = find_fitting(q, err);
+    if (!status && !q->settings->any_fit) status = simulate(q, out, err, &fastest, &off);
+    if (status) return status;
+    bool choose = ht_setting(q->settings, "choose", 0);
+    const struct autohet_candidate *c = &q->all.list[choose ? fastest : 0];
+    record_inputs(q, c, out);
+    set_variables(q, c, out);
+    explain(c, choose && fastest ? 0 : off, out);
+    return HT_OK;
+}
+
+/* Checks the variables of which only two values mean something. */
+static enum ht_status check_choices(const struct ht_settings *settings, struct ht_error *err)
+{
+    int64_t rank = ht_setting(settings, "rank", 1), objective = ht_setting(settings, "objective", 4);
+    if (rank == 2) return ht_fail(err, HT_BAD_INPUT, "rank is 2; expected 1, eq. (1), or 3, eq. (3a)");
+    if (objective == 2 || objective == 3)
+        return ht_fail(err, HT_BAD_INPUT, "objective is %d; expected 1, eq. (1), or 4, eq. (4)", (int)objective);
+    return HT_OK;
+}
+
+/* Takes a plan that is forced as a whole. */
+static enum ht_status take_forced(const struct planner *q, struct ht_error *err, struct ht_plan *out)
+{
+    for (size_t i = 0; i < HT_COUNT(forms); i++) {
+        const struct ht_variable *v = ht_setting_variable(q->settings, forms[i]);
+        if (!v)
+            return ht_fail(err, HT_BAD_INPUT,
+                           "%s is not set; expected pipelines, l, blocks and place together, or none of them",
+                           forms[i]);
+        ht_plan_set_vector(out, v);
+    }
+    ht_plan_set(out, "tp", ht_setting(q->settings, "tp", 1));
+    snprintf(out->why, sizeof out->why, "forced");
+    return autohet_check(q->scenario, out, err);
+}
+
+static enum ht_status plan(const struct ht_system *self, const struct ht_scenario *scenario,
+                           const struct ht_profile *profile, const struct ht_settings *settings, struct ht_error *err,
+                           struct ht_plan *out)
+{
+    struct planner q = {.self = self, .scenario = scenario, .profile = profile, .settings = settings};
+    *out = (struct ht_plan){.planned_bytes = {-1, 0, 0, 0}};
+    for (size_t i = 0; i < HT_COUNT(forms); i++)
+        if (ht_setting_variable(settings, forms[i])) return take_forced(&q, err, out);
+    enum ht_status status = check_choices(settings, err);
+    if (!status) status = decide(&q, err, out);
+    free_candidates(&q);
+    return status;
+}
+
+/* clang-format off */
+#define AUTOHET(NAME, TITLE, VARIANT, KNOBS, SUMMARY)                                                                  \
+    {.name = NAME, .title = TITLE, .source = "arXiv:2512.20953", .summary = SUMMARY, .knobs = KNOBS,                   \
+     .variant = VARIANT, .division = HT_PIPELINES, .plan = plan, .build = autohet_build}
+const struct ht_system autohet = AUTOHET("autohet", "AutoHet", AUTOHET, knobs,
+    "unlike pipelines over unlike GPUs, data-parallel with each other, with one tensor-parallel degree");
+const struct ht_system autohet_mapped = AUTOHET("autohet_mapped", "AutoHet +GROUP +MAP", AUTOHET_MAPPED, equal_knobs,
+    "AutoHet with equal layers: grouping and mapping");
+const struct ht_system autohet_grouped = AUTOHET("autohet_grouped", "AutoHet +GROUP", AUTOHET_GROUPED, equal_knobs,
+    "AutoHet with equal layers, stages in the nodes' order: grouping alone");
+const struct ht_system autohet_one_pipeline = AUTOHET("autohet_one_pipeline", "AutoHet's baseline", AUTOHET_ONE_PIPELINE, one_knobs,
+    "one pipeline of all GPUs, in the nodes' order, with equal layers");
+/* clang-format on */

@@ -1,0 +1,125 @@
+/* The fastest shape: against each shape alone, and the balance that Whale adds. */
+#include "baselines/baselines.h"
+
+#include "common/plan/candidate.h"
+#include "tests/support/plans.h"
+#include "tests/support/scenario.h"
+#include "tests/support/suite.h"
+
+static struct ht_scenario scenario(const char *model, const char *cluster, int64_t batch)
+{
+    return scenario_from(&(struct ht_scenario_request){
+        .model = model, .cluster = cluster, .batch = batch, .micro_batch = 1, .numerics = "bf16"});
+}
+
+static int64_t simulated_ns(const struct ht_system *system, const struct ht_scenario *sc, const char *set)
+{
+    struct ht_plan plan = {0};
+    struct ht_error err = {0};
+    struct ht_candidate x = {0};
+    int64_t ns = INT64_MAX;
+    struct ht_profile *costs = ht_profile_modelled(sc->cluster);
+    enum ht_status status = plan_at(system, sc, costs, set, &err, &plan);
+    if (!status) ck_assert_msg(!ht_candidate_prove(system, sc, &plan, &err, &x), "%s", err.text);
+    if (!status) ck_assert_msg(!ht_candidate_simulate(&x, sc, costs, &err, &ns), "%s", err.text);
+    ht_candidate_free(&x);
+    ht_plan_free(&plan);
+    ht_profile_destroy(costs);
+    return ns;
+}
+
+/* Six devices have the shapes tp 1, 2 (3 and 6 divide no head) by pp 1, 2, 3, 6; dp 4 and 6 do not divide 16 micro-batches.
+   Whole models do not fit a GPU of 80 GB; with one stage of two parts they do not either. */
+START_TEST(fastest_of_all)
+{
+    struct ht_scenario sc = scenario("autohet-llama-6.7b", "autohet-4a100-2h800", 16);
+    const struct ht_system *systems[] = {&ht_megatron_3d, &ht_whale_3d};
+    for (int i = 0; i < 2; i++) {
+        int64_t least = INT64_MAX, fit = 0;
+        for (int tp = 1; tp <= 3; tp++)
+            for (int pp = 1; pp <= 6; pp++) {
+                char set[32];
+                snprintf(set, sizeof set, "tp=%d pp=%d", tp, pp);
+                int64_t ns = simulated_ns(systems[i], &sc, set);
+                fit += ns < INT64_MAX;
+                if (ns < least) least = ns;
+            }
+        ck_assert_int_eq(simulated_ns(systems[i], &sc, ""), least);
+        ck_assert_int_ge(fit, 3);
+    }
+    ht_scenario_free(&sc);
+}
+END_TEST
+
+static void check(const struct ht_plan *plan, const char *name, int32_t n, const int64_t *want)
+{
+    const struct ht_variable *v = ht_plan_variable(plan, name);
+    ck_assert_int_eq(v->n, n);
+    for (int32_t i = 0; i < n; i++)
+        ck_assert_msg(v->values[i] == want[i], "%s[%d] is %ld", name, i, (long)v->values[i]);
+}
+
+/*
+ * Three stages of two devices: A100, A100, H800, whose blocks take 13.01, 13.01 and 5.34 ms. Of 32 blocks each next one goes
+ * where it is done first: 7, 7, 18 (91, 91, 96 ms; 8 A100 blocks take 104). Megatron-LM has 10, 11, 11. Both have ranks in
+ * the order tensor, data, pipeline: pipeline 0 is 0, 2, 4.
+ */
+START_TEST(balance_of_layers)
+{
+    struct ht_scenario sc = scenario("autohet-llama-6.7b", "autohet-4a100-2h800", 16);
+    struct ht_plan plan = {0};
+    struct ht_error err = {0};
+    ck_assert_msg(!plan_with(&ht_whale_3d, &sc, "tp=1 pp=3", &err, &plan), "%s", err.text);
+    check(&plan, "blocks", 3, (const int64_t[]){7, 7, 18});
+    check(&plan, "l", 2, (const int64_t[]){8, 8});
+    check(&plan, "place", 6, (const int64_t[]){0, 2, 4, 1, 3, 5});
+    ck_assert_msg(!plan_with(&ht_megatron_3d, &sc, "tp=1 pp=3", &err, &plan), "%s", err.text);
+    check(&plan, "blocks", 3, (const int64_t[]){10, 11, 11});
+    ht_plan_free(&plan);
+    ht_scenario_free(&sc);
+}
+END_TEST
+
+/* BERT-Large on two A100 and two H800 with one stage each: Whale gives the H800 more micro-batches, Megatron-LM as many. */
+START_TEST(balance_of_the_batch)
+{
+    struct ht_scenario sc = scenario("autohet-bert-large", "autohet-2a100-2h800", 32);
+    struct ht_plan plan = {0};
+    struct ht_error err = {0};
+    ck_assert_msg(!plan_with(&ht_whale_3d, &sc, "pp=1", &err, &plan), "%s", err.text);
+    const int64_t *l = ht_plan_variable(&plan, "l")->values;
+    ck_assert(l[0] == l[1] && l[2] == l[3] && l[0] < l[2] && 2 * (l[0] + l[2]) == 32);
+    ck_assert_msg(!plan_with(&ht_megatron_3d, &sc, "pp=1", &err, &plan), "%s", err.text);
+    check(&plan, "l", 4, (const int64_t[]){8, 8, 8, 8});
+    ht_plan_free(&plan);
+    ht_scenario_free(&sc);
+}
+END_TEST
+
+START_TEST(refused)
+{
+    struct ht_scenario sc = scenario("autohet-llama-6.7b", "autohet-4a100-2h800", 16);
+    struct ht_plan plan = {0};
+    struct ht_error err = {0};
+    ck_assert_int_eq(plan_with(&ht_megatron_3d, &sc, "tp=1 pp=1 recompute=1", &err, &plan), HT_INFEASIBLE);
+    ck_assert_str_eq(err.text, "none of 0 shapes of 6 devices fits");
+    ck_assert_int_eq(plan_with(&ht_whale_3d, &sc, "pp=1 tp=1", &err, &plan), HT_INFEASIBLE);
+    ck_assert_str_eq(err.text, "none of 2 shapes of 6 devices fits");
+    ck_assert_int_eq(plan_with(&ht_whale_3d, &sc, "pipelines=3,3", &err, &plan), HT_BAD_INPUT);
+    ht_plan_free(&plan);
+    ht_scenario_free(&sc);
+}
+END_TEST
+
+static void add(TCase *t)
+{
+    tcase_add_test(t, fastest_of_all);
+    tcase_add_test(t, balance_of_layers);
+    tcase_add_test(t, balance_of_the_batch);
+    tcase_add_test(t, refused);
+}
+
+int main(void)
+{
+    return run_suite("shapes", add);
+}
