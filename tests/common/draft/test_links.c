@@ -232,12 +232,13 @@ START_TEST(parts_over_nodes)
                  {1, 0, "rank 1 pcie d2h=5, rank 1 staged out=5, rank 1 pcie h2d=5, rank 1 staged in=5"},
                  {0, 0, "rank 0 pcie d2h=5, rank 0 staged out=5, rank 0 pcie h2d=5, rank 0 staged in=5"}};
     for (int32_t i = 0; i < (int32_t)(sizeof cases / sizeof *cases); i++) {
+        int32_t f = cases[i].first, group[] = {f, f + 1, f + 2, f + 3};
         add_op(&g, HT_OP_FORWARD, HT_LANE_COMPUTE, cases[i].rank, 0);
-        ht_charge_parts(g.s, g.ports, cases[i].first, 4, 5);
+        ht_charge_parts(g.s, g.ports, group, 4, 5);
         takes(&g, i, 1, cases[i].takes);
     }
     add_op(&g, HT_OP_FORWARD, HT_LANE_COMPUTE, 0, 0);
-    ht_charge_parts(g.s, g.ports, 0, 1, 0); /* a whole stage sends nothing */
+    ht_charge_parts(g.s, g.ports, (int32_t[]){0}, 1, 0); /* a whole stage sends nothing */
     takes(&g, g.s->n_ops - 1, 1, "");
     free_graph(&g);
 }
