@@ -190,3 +190,20 @@ bool ht_transfer_next_run(const struct ht_model *m, const struct ht_extent *sour
     *at = out->in_sink + out->count;
     return true;
 }
+
+enum ht_status ht_transfers_fetch(const struct ht_model *m, const struct ht_transfer_source *sources,
+                                  const struct ht_transfer_sink *sinks, const struct ht_transfers *list, int64_t sink,
+                                  int64_t begin, int64_t end, ht_transfer_read read, void *ctx, float *out,
+                                  struct ht_error *err)
+{
+    enum ht_status status = HT_OK;
+    for (int64_t k = list->first[sink]; k < list->first[sink + 1] && status == HT_OK; k++) {
+        const struct ht_transfer *t = &list->rows[k];
+        const struct ht_extent *from = &sources[t->source].extent;
+        struct ht_transfer_run run;
+        for (int64_t at = begin;
+             status == HT_OK && ht_transfer_next_run(m, from, &sinks[sink].extent, &t->box, &at, end, &run);)
+            status = read(ctx, t->source, run.in_source, run.count, out + (run.in_sink - begin), err);
+    }
+    return status;
+}

@@ -64,4 +64,13 @@ struct ht_transfer_run {
 bool ht_transfer_next_run(const struct ht_model *m, const struct ht_extent *source, const struct ht_extent *sink,
                           const struct ht_box *box, int64_t *at, int64_t end, struct ht_transfer_run *out);
 
+/* Reads n elements of a source's extent from `first` on. */
+typedef enum ht_status (*ht_transfer_read)(void *ctx, int64_t source, int64_t first, int64_t n, float *out,
+                                           struct ht_error *err);
+/* Fills elements [begin, end) of a sink's extent by its transfers. */
+enum ht_status ht_transfers_fetch(const struct ht_model *m, const struct ht_transfer_source *sources,
+                                  const struct ht_transfer_sink *sinks, const struct ht_transfers *list, int64_t sink,
+                                  int64_t begin, int64_t end, ht_transfer_read read, void *ctx, float *out,
+                                  struct ht_error *err);
+
 #endif
