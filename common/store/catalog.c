@@ -4,9 +4,11 @@
 #include "common/ckpt/durable.h"
 
 #include <dirent.h>
+#include <linux/magic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 
 /* ---- manifests ---- */
 
@@ -17,11 +19,11 @@ static void add_part(struct ht_catalog *c, int32_t store, const struct ht_store_
     HT_PUSH(c->manifests, c->n_manifests, c->manifests_cap, manifest);
     for (int64_t i = 0; i < p->n_files; i++)
         for (int64_t k = 0; k < p->files[i].n_extents; k++) {
-            struct ht_stored row = {.version = p->version,
-                                    .extent = p->files[i].extents[k],
-                                    .store = store,
-                                    .rank = p->rank,
-                                    .sum = p->files[i].sum};
+            struct ht_stored_extent row = {.version = p->version,
+                                           .extent = p->files[i].extents[k],
+                                           .store = store,
+                                           .rank = p->rank,
+                                           .sum = p->files[i].sum};
             snprintf(row.file, sizeof(row.file), "%s", p->files[i].name);
             HT_PUSH(c->rows, c->n, c->cap, row);
         }
@@ -36,7 +38,7 @@ static bool read_rank(const char *name, int32_t *rank)
     return !strcmp(name, again);
 }
 
-static int by_name(const void *a, const void *b)
+static int ascending(const void *a, const void *b)
 {
     return *(const int32_t *)a - *(const int32_t *)b;
 }
@@ -51,7 +53,7 @@ static void add_version(struct ht_catalog *c, int32_t store, struct ht_version v
     for (const struct dirent *e = d ? readdir(d) : NULL; e; e = readdir(d))
         if (read_rank(e->d_name, &rank)) HT_PUSH(ranks, n, cap, rank);
     if (d) closedir(d);
-    if (n) qsort(ranks, n, sizeof(*ranks), by_name);
+    if (n) qsort(ranks, n, sizeof(*ranks), ascending);
     for (size_t i = 0; i < n; i++) {
         struct ht_store_part p = {0};
         struct ht_error why;
@@ -77,6 +79,54 @@ void ht_catalog_add(struct ht_catalog *c, const char *dir, enum ht_store_medium 
     free(versions);
 }
 
+void ht_store_node_dir(const char *root, int32_t node, char dir[HT_STORE_DIR])
+{
+    snprintf(dir, HT_STORE_DIR, "%.*s/node-%04d", HT_STORE_DIR - 32, root, node);
+}
+
+static enum ht_store_medium medium_of(const char *dir)
+{
+    struct statfs fs;
+    return statfs(dir, &fs) == 0 && fs.f_type == TMPFS_MAGIC ? HT_STORE_MEMORY : HT_STORE_DISK;
+}
+
+/* Lists the numbers of the directories "node-0003", ..; allocated. */
+static int32_t *list_nodes(const char *root, size_t *n)
+{
+    int32_t *nodes = NULL, node;
+    size_t cap = 0;
+    DIR *d = opendir(root);
+    *n = 0;
+    for (const struct dirent *e = d ? readdir(d) : NULL; e; e = readdir(d)) {
+        char again[32];
+        if (sscanf(e->d_name, "node-%9d", &node) != 1) continue;
+        snprintf(again, sizeof(again), "node-%04d", node);
+        if (!strcmp(again, e->d_name)) HT_PUSH(nodes, *n, cap, node);
+    }
+    if (d) closedir(d);
+    if (*n) qsort(nodes, *n, sizeof(*nodes), ascending);
+    return nodes;
+}
+
+int64_t ht_catalog_add_tree(struct ht_catalog *c, const char *dir, struct ht_catalog_log log)
+{
+    size_t n;
+    int64_t found = 0, before;
+    int32_t *nodes = list_nodes(dir, &n);
+    for (size_t i = 0; i < n; i++) {
+        char store[HT_STORE_DIR];
+        before = c->n_manifests;
+        ht_store_node_dir(dir, nodes[i], store);
+        ht_catalog_add(c, store, medium_of(store), nodes[i], log);
+        found += c->n_manifests > before;
+    }
+    free(nodes);
+    if (n) return found;
+    before = c->n_manifests;
+    ht_catalog_add(c, dir, HT_STORE_REMOTE, -1, log);
+    return c->n_manifests > before;
+}
+
 void ht_catalog_free(struct ht_catalog *c)
 {
     for (int64_t i = 0; i < c->n_manifests; i++) free(c->manifests[i].text);
@@ -88,7 +138,7 @@ void ht_catalog_free(struct ht_catalog *c)
 
 /* ---- versions ---- */
 
-static bool is_version(const struct ht_stored *row, struct ht_version v)
+static bool is_version(const struct ht_stored_extent *row, struct ht_version v)
 {
     return ht_version_compare(&row->version, &v) == 0;
 }
@@ -110,7 +160,7 @@ struct ht_version *ht_catalog_versions(const struct ht_catalog *c, int64_t *n)
 }
 
 /* Checks a row's file. Returns HT_OK, or HT_BAD_INPUT with one line. */
-static enum ht_status check(const struct ht_catalog *c, const struct ht_stored *row, struct ht_error *err)
+static enum ht_status check(const struct ht_catalog *c, const struct ht_stored_extent *row, struct ht_error *err)
 {
     char path[HT_STORE_PATH];
     struct ht_manifest_file found;
@@ -125,7 +175,7 @@ static enum ht_status check(const struct ht_catalog *c, const struct ht_stored *
                    (unsigned long long)found.hash, (unsigned long long)row->sum.hash);
 }
 
-static bool same_file(const struct ht_stored *a, const struct ht_stored *b)
+static bool same_file(const struct ht_stored_extent *a, const struct ht_stored_extent *b)
 {
     return a->store == b->store && a->rank == b->rank && ht_version_compare(&a->version, &b->version) == 0 &&
            !strcmp(a->file, b->file);
@@ -133,11 +183,11 @@ static bool same_file(const struct ht_stored *a, const struct ht_stored *b)
 
 void ht_catalog_verify(struct ht_catalog *c, struct ht_version v, struct ht_catalog_log log)
 {
-    struct ht_stored before = {.store = -1}; /* the rows of a file are adjacent */
+    struct ht_stored_extent before = {.store = -1}; /* the rows of a file are adjacent */
     int64_t kept = 0;
     bool sound = true;
     for (int64_t i = 0; i < c->n; i++) {
-        struct ht_stored row = c->rows[i];
+        struct ht_stored_extent row = c->rows[i];
         struct ht_error why;
         if (!same_file(&row, &before)) {
             sound = !is_version(&row, v) || check(c, &row, &why) == HT_OK;
@@ -169,6 +219,21 @@ const struct ht_stored_manifest *ht_catalog_manifest(const struct ht_catalog *c,
     for (int64_t i = 0; i < c->n_manifests; i++)
         if (ht_version_compare(&c->manifests[i].version, &v) == 0) return &c->manifests[i];
     return NULL;
+}
+
+void ht_catalog_losses(const struct ht_catalog *c, struct ht_version v, struct ht_losses *out)
+{
+    for (int64_t i = 0; i < c->n_manifests; i++) {
+        const struct ht_stored_manifest *m = &c->manifests[i];
+        char path[HT_STORE_PATH], name[HT_STORE_NAME];
+        struct ht_manifest_file found;
+        if (m->losses.bytes < 0 || ht_version_compare(&m->version, &v) != 0) continue;
+        ht_store_losses_name(m->rank, name);
+        ht_store_path(c->stores[m->store].dir, v, name, path);
+        if (ht_hash_file(path, NULL, &found.hash, &found.bytes) == HT_OK && found.hash == m->losses.hash &&
+            ht_losses_read(path, NULL, out) == HT_OK)
+            return;
+    }
 }
 
 enum ht_status ht_catalog_covers(const struct ht_catalog *c, struct ht_version v, const struct ht_model *m,

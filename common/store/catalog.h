@@ -20,7 +20,7 @@ struct ht_store {
 };
 
 /* An extent of a version in a store. */
-struct ht_stored {
+struct ht_stored_extent {
     struct ht_version version;
     struct ht_extent extent;
     int32_t store; /* row of the catalog's stores */
@@ -41,7 +41,7 @@ struct ht_catalog {
     struct ht_store *stores;
     int64_t n_stores;
     size_t stores_cap;
-    struct ht_stored *rows;
+    struct ht_stored_extent *rows;
     int64_t n;
     size_t cap;
     struct ht_stored_manifest *manifests;
@@ -58,6 +58,11 @@ struct ht_catalog_log {
 /* Adds a store, and what the sound manifests in its directory name. */
 void ht_catalog_add(struct ht_catalog *c, const char *dir, enum ht_store_medium medium, int32_t node,
                     struct ht_catalog_log log);
+/* Adds the stores that a directory holds: "node-0003", .. of nodes, in memory on tmpfs, else on disk; or the directory itself, the
+   remote one. Returns the number of stores with a version. */
+int64_t ht_catalog_add_tree(struct ht_catalog *c, const char *dir, struct ht_catalog_log log);
+/* Writes the directory of a node's store under `root`. */
+void ht_store_node_dir(const char *root, int32_t node, char dir[HT_STORE_DIR]);
 void ht_catalog_free(struct ht_catalog *c);
 
 /* Lists the versions of all rows, newest first; allocated. */
@@ -72,6 +77,9 @@ enum ht_status ht_catalog_covers(const struct ht_catalog *c, struct ht_version v
                                  struct ht_error *err);
 /* Returns a manifest of a version, or NULL. */
 const struct ht_stored_manifest *ht_catalog_manifest(const struct ht_catalog *c, struct ht_version v);
+
+/* Reads the losses that a version keeps, from the first sound file; none where there is none. */
+void ht_catalog_losses(const struct ht_catalog *c, struct ht_version v, struct ht_losses *out);
 
 /* ---- reading ---- */
 

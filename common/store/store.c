@@ -330,7 +330,7 @@ static enum ht_status copy_named(const char *from, const char *to, struct ht_ver
 enum ht_status ht_store_copy(const char *from, const char *to, const struct ht_store_part *p, struct ht_store_pace pace,
                              struct ht_error *err)
 {
-    char path[HT_STORE_PATH], name[HT_STORE_NAME], *text = NULL;
+    char path[HT_STORE_PATH], name[HT_STORE_NAME], *text;
     size_t bytes;
     enum ht_status status = make_version(to, p->version, err);
     for (int64_t i = 0; i < p->n_files && status == HT_OK; i++)
@@ -341,8 +341,12 @@ enum ht_status ht_store_copy(const char *from, const char *to, const struct ht_s
     ht_store_manifest_name(p->rank, name);
     ht_store_path(from, p->version, name, path);
     if (status == HT_OK) status = ht_manifest_read_text(path, err, &text, &bytes);
-    if (status == HT_OK) status = seal(to, p, text, err);
-    free(text);
+    if (status == HT_OK) {
+        char *copy = ht_store_manifest_of(text, p);
+        status = seal(to, p, copy, err);
+        free(copy);
+        free(text);
+    }
     return write_failed(status, err);
 }
 

@@ -85,8 +85,8 @@ struct ht_store_pace {
     bool (*stop)(void *ctx); /* (optional) the copy ends with HT_INTERRUPTED if it returns true */
     void *ctx;
 };
-/* Copies a rank's files of a version into another store, then its manifest. Refuses a file whose bytes have changed since it
-   was written. A copy that is there already is kept. */
+/* Copies those of a rank's files that `p` names (name, size and hash suffice) into another store, then a manifest of them.
+   Refuses a file whose bytes have changed since it was written. A copy that is there already is kept. */
 enum ht_status ht_store_copy(const char *from, const char *to, const struct ht_store_part *p, struct ht_store_pace pace,
                              struct ht_error *err);
 
@@ -97,6 +97,9 @@ enum ht_status ht_store_read_part(const char *dir, struct ht_version v, int32_t 
    scale, and the settings that have changed and may (HT_BAD_INPUT if others have, or the model). */
 enum ht_status ht_store_facts(const char *text, const char *name, struct ht_checkpoint_setting *settings,
                               int n_settings, struct ht_error *err, struct ht_state *state);
+/* Reads all settings of a manifest's text; allocated, and so are their names (ht_store_settings_free). */
+struct ht_checkpoint_setting *ht_store_settings(const char *text, int *n);
+void ht_store_settings_free(struct ht_checkpoint_setting *settings, int n);
 /* Reads the model of a manifest's text. */
 enum ht_status ht_store_model(const char *text, const char *name, struct ht_error *err, struct ht_model *out);
 

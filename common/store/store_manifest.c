@@ -42,6 +42,25 @@ char *ht_store_manifest_text(const struct ht_store_part *p, const struct ht_stat
     return ht_manifest_text("store", body);
 }
 
+static bool names(const struct ht_store_part *p, const json_t *entry)
+{
+    const char *name = json_string_value(json_object_get(entry, "file"));
+    for (int64_t i = 0; i < p->n_files; i++)
+        if (name && !strcmp(p->files[i].name, name)) return true;
+    return false;
+}
+
+char *ht_store_manifest_of(const char *text, const struct ht_store_part *p)
+{
+    json_t *root = json_loads(text, 0, NULL), *body = json_deep_copy(json_object_get(root, "store"));
+    json_t *files = json_object_get(body, "files");
+    for (size_t i = json_array_size(files); i-- > 0;)
+        if (!names(p, json_array_get(files, i))) json_array_remove(files, i);
+    if (p->losses.bytes < 0) json_object_del(body, "losses");
+    json_decref(root);
+    return ht_manifest_text("store", body);
+}
+
 /* ---- reading ---- */
 
 static bool read_extent(const json_t *entry, const struct ht_extent *of, const struct ht_model *m, struct ht_extent *e)
@@ -159,6 +178,34 @@ enum ht_status ht_store_facts(const char *text, const char *name, struct ht_chec
             ht_fail(err, HT_BAD_INPUT, "%s: does not say what the optimizer's steps and the loss scale were", name);
     json_decref(root);
     return status;
+}
+
+struct ht_checkpoint_setting *ht_store_settings(const char *text, int *n)
+{
+    json_t *root = NULL, *value;
+    const json_t *body = NULL;
+    const char *key;
+    struct ht_checkpoint_setting *settings = NULL;
+    *n = 0;
+    if (read_body(text, strlen(text), "", NULL, &root, &body) == HT_OK) {
+        json_t *map = json_object_get(body, "settings");
+        settings = HT_NEW_ARRAY(struct ht_checkpoint_setting, json_object_size(map));
+        json_object_foreach(map, key, value)
+        {
+            struct ht_checkpoint_setting *s = &settings[(*n)++];
+            const char *said = json_string_value(value);
+            s->name = ht_strdup(key);
+            snprintf(s->value, sizeof(s->value), "%s", said ? said : "");
+        }
+    }
+    json_decref(root);
+    return settings;
+}
+
+void ht_store_settings_free(struct ht_checkpoint_setting *settings, int n)
+{
+    for (int i = 0; i < n; i++) free((void *)(uintptr_t)settings[i].name);
+    free(settings);
 }
 
 enum ht_status ht_store_model(const char *text, const char *name, struct ht_error *err, struct ht_model *out)

@@ -8,4 +8,8 @@
 char *ht_store_manifest_text(const struct ht_store_part *p, const struct ht_state *state,
                              const struct ht_checkpoint_setting *settings, int n_settings);
 
+/* Returns the text of a manifest for those of its files that `p` names, and the losses if it has them; allocated. `text` is
+   sound. */
+char *ht_store_manifest_of(const char *text, const struct ht_store_part *p);
+
 #endif

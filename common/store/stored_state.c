@@ -34,7 +34,7 @@ void ht_store_reader_destroy(struct ht_store_reader *r)
     free(r);
 }
 
-static bool same_file(const struct ht_stored *a, const struct ht_stored *b)
+static bool same_file(const struct ht_stored_extent *a, const struct ht_stored_extent *b)
 {
     return a->store == b->store && ht_version_compare(&a->version, &b->version) == 0 && !strcmp(a->file, b->file);
 }
@@ -43,7 +43,7 @@ static bool same_file(const struct ht_stored *a, const struct ht_stored *b)
 static enum ht_status open_row(struct ht_store_reader *r, int64_t row, struct ht_error *err,
                                struct ht_safetensors **out)
 {
-    const struct ht_stored *rows = r->catalog->rows;
+    const struct ht_stored_extent *rows = r->catalog->rows;
     char path[HT_STORE_PATH];
     int oldest = 0;
     r->n_reads++;

@@ -1,5 +1,6 @@
 /* hetbench train: real training on this machine, or the memory ledger when it does not fit. */
 #include "harness/cli/commands.h"
+#include "harness/cli/stores.h"
 
 #include "common/base/array.h"
 #include "common/base/text.h"
@@ -322,6 +323,7 @@ static void print_training(const struct ht_result *r, const struct ht_training *
     if (t->n_checkpoints)
         printf("checkpoints: %d written in %s, which is in no step's time\n", t->n_checkpoints,
                ht_format_quantity(HT_TIME, t->checkpoints_s * 1e9, a));
+    ht_stores_print(&t->stores);
 }
 
 static json_t *real(double x)
@@ -393,15 +395,16 @@ static json_t *training_json(const struct ht_options *o, const struct ht_result 
     json_object_set_new(root, "control", control_json(&r->job->scenario, t));
     json_object_set_new(root, "clock", json_string(t->emulated.scale > 0 ? "emu" : "run"));
     if (t->emulated.scale > 0) json_object_set_new(root, "emulation", emulation_json(r, &t->emulated, &p->model));
-    json_object_set_new(
-        root, "training",
-        json_pack("{s:s,s:o,s:I,s:i,s:s,s:o,s:i,s:f,s:i,s:f,s:f,s:f,s:f,s:f,s:I,s:I,s:i,s:i,s:o}", "backend",
-                  t->on_gpu ? "cuda" : "cpu", "data", ht_json_text(o->data), "steps_asked", (json_int_t)o->steps,
-                  "first_step", (int)t->first_step, "sum_order", order, "resumed_sums", sums_json(persist),
-                  "checkpoints", (int)t->n_checkpoints, "checkpoints_s", t->checkpoints_s, "steps_done", (int)t->steps,
-                  "lr", o->lr, "beta1", o->beta1, "beta2", o->beta2, "eps", o->eps, "weight_decay", o->weight_decay,
-                  "init_seed", (json_int_t)o->init_seed, "data_seed", (json_int_t)o->data_seed, "device_cores",
-                  t->device_cores, "host_cores", t->host_cores, "resident_peak_bytes", resident));
+    json_object_set_new(root, "training",
+                        json_pack("{s:s,s:o,s:I,s:i,s:s,s:o,s:i,s:f,s:i,s:f,s:f,s:f,s:f,s:f,s:I,s:I,s:i,s:i,s:o,s:o}",
+                                  "backend", t->on_gpu ? "cuda" : "cpu", "data", ht_json_text(o->data), "steps_asked",
+                                  (json_int_t)o->steps, "first_step", (int)t->first_step, "sum_order", order,
+                                  "resumed_sums", sums_json(persist), "checkpoints", (int)t->n_checkpoints,
+                                  "checkpoints_s", t->checkpoints_s, "steps_done", (int)t->steps, "lr", o->lr, "beta1",
+                                  o->beta1, "beta2", o->beta2, "eps", o->eps, "weight_decay", o->weight_decay,
+                                  "init_seed", (json_int_t)o->init_seed, "data_seed", (json_int_t)o->data_seed,
+                                  "device_cores", t->device_cores, "host_cores", t->host_cores, "resident_peak_bytes",
+                                  resident, "stores", ht_stores_json(o, &t->stores)));
     return root;
 }
 
@@ -505,8 +508,9 @@ static enum ht_status export_checkpoint(const struct ht_options *o, const struct
                                       (json_int_t)o->steps, "first_step", (int)persist->first_step, "steps_done", 0));
         status = ht_json_print(root, err);
     } else {
-        printf("%s is at step %d already: no step was run%s%s\n", ht_shown(o->checkpoint, folder, sizeof(folder)),
-               persist->first_step, weights_too ? "; its weights are in " : "",
+        printf("%s is at step %d already: no step was run%s%s\n",
+               ht_shown(persist->resumed_from, folder, sizeof(folder)), persist->first_step,
+               weights_too ? "; its weights are in " : "",
                weights_too ? ht_shown(o->save, weights, sizeof(weights)) : "");
     }
     ht_result_free(&result);
@@ -560,6 +564,7 @@ static enum ht_status train(const struct ht_options *given, struct ht_ranks *ran
     if (status == HT_OK) status = ht_persist_open(&options, &job, &tokens, speaks, err, &persist);
     status = ht_ranks_agree(ranks, status, err);
     if (status == HT_OK) status = ht_persist_share(&persist, ranks, err);
+    if (status == HT_OK) status = ht_node_stores_open(&options, &job, ranks, &persist, err, &persist.stores);
     if (status == HT_OK && persist.first_step == options.steps) {
         if (speaks) status = export_checkpoint(&options, &job, &persist, err);
     } else if (status == HT_OK) {
@@ -577,6 +582,7 @@ static enum ht_status train(const struct ht_options *given, struct ht_ranks *ran
     }
 out:
     ht_training_free(&training);
+    ht_node_stores_close(persist.stores);
     ht_persist_close(&persist);
     if (speaks) ht_persist_remove_empty(&options, folders);
     prediction_free(&prediction);

@@ -26,7 +26,9 @@ enum ht_option_group {
     HT_OPT_EXPERIMENT = 2048,
     HT_OPT_REPORT = 4096,
     HT_OPT_MAXSIZE = 16384,
-    HT_OPT_SHAPE = 8192, /* the scenario without its cluster: profile has only this of it */
+    HT_OPT_RESHARD = 32768,
+    HT_OPT_CHECK = 65536, /* of stores' files */
+    HT_OPT_SHAPE = 8192,  /* the scenario without its cluster: profile has only this of it */
 };
 
 struct ht_command {

@@ -58,6 +58,9 @@ static const struct row {
     {"--save", AT(save), ANY_COMMAND, WRITES_MODEL, "model.safetensors"},
     {"--save", AT(save), ANY_COMMAND, WRITES_MODEL, "model.safetensors.index.json"},
     {"--checkpoint", AT(checkpoint), ANY_COMMAND, WRITES_LATER, NULL},
+    {"--store", AT(store), ANY_COMMAND, WRITES_LATER, NULL},
+    {"--store-memory", AT(store_memory), ANY_COMMAND, WRITES_LATER, NULL},
+    {"--store-remote", AT(store_remote), ANY_COMMAND, WRITES_LATER, NULL},
 };
 
 static bool writes(const struct row *row)

@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { HT_MAX_WORDS = 2, HT_MAX_SET = 32, HT_MAX_PROFILES = 16, HT_MAX_FAULTS = 256, HT_MAX_BAD = 64 };
+enum { HT_MAX_WORDS = 64, HT_MAX_SET = 32, HT_MAX_PROFILES = 16, HT_MAX_FAULTS = 256, HT_MAX_BAD = 64 };
 
 struct ht_cuda_api; /* common/backend/cuda_api.h */
 
@@ -63,6 +63,13 @@ struct ht_options {
     const char *checkpoint;   /* folder of checkpoints, one every `every` steps, the newest `keep` kept; 0: not given */
     int64_t every, keep;
     bool resume;
+
+    /* node stores (harness/run/node_stores.h) */
+    const char *store, *store_memory, *store_remote;
+    double store_remote_rate; /* bytes per second; 0: as fast as it goes */
+    const char *to;           /* "2,4,1": data, tensor and pipeline parallelism */
+    bool zero1, check;
+    int64_t per_node;                  /* ranks of a node; 0: all */
     const char *faults[HT_MAX_FAULTS]; /* "STEP:UNIT[:KIND]" (harness/run/faults.h) */
     int64_t n_faults;
     int64_t steps, init_seed, data_seed;
