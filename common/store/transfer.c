@@ -14,6 +14,7 @@ struct planning {
     int64_t *order, *first; /* rows of sources by unit and state part; [units * HT_N_STATE_PARTS + 1] */
     int64_t *sent;          /* [n_nodes] bytes to other nodes so far */
     struct ht_transfers list;
+    int64_t sink_begin;            /* the list's first row of the sink that is being added */
     int64_t missing;               /* elements */
     struct ht_extent missing_from; /* the first sink that lacks some */
     struct ht_box missing_box;
@@ -54,12 +55,23 @@ static enum ht_path path_of(const struct ht_transfer_source *from, const struct 
     return from->medium == HT_STORE_MEMORY ? HT_PATH_MEMORY : HT_PATH_DISK;
 }
 
-/* Returns true if source a serves a sink better than b: by path, then by the node's bytes so far, then by medium. */
+/* Returns true if the sink that is being added reads a source already. */
+static bool is_read(const struct planning *p, const struct ht_transfer_source *source)
+{
+    for (int64_t k = p->sink_begin; k < p->list.n; k++)
+        if (&p->sources[p->list.rows[k].source] == source) return true;
+    return false;
+}
+
+/* Returns true if source a serves a sink better than b: by path, then if the sink reads it anyway, then by the node's
+   bytes so far, then by medium. */
 static bool is_better(const struct planning *p, const struct ht_transfer_source *a, const struct ht_transfer_source *b,
                       const struct ht_transfer_sink *to)
 {
     enum ht_path x = path_of(a, to), y = path_of(b, to);
     if (x != y) return x < y;
+    bool a_read = is_read(p, a), b_read = is_read(p, b);
+    if (a_read != b_read) return a_read;
     if (x != HT_PATH_PEER) return false;
     if (p->sent[a->node] != p->sent[b->node]) return p->sent[a->node] < p->sent[b->node];
     return a->medium < b->medium;
@@ -116,11 +128,15 @@ static void add_sink(struct planning *p, int32_t sink, const struct ht_transfer_
 {
     struct ht_param_part parts[HT_MAX_PARAM_PARTS];
     int n = ht_unit_param_parts(p->model, to->extent.unit, parts);
-    for (int32_t t = 0; t < n; t++) {
-        struct ht_box boxes[3];
-        int k = ht_extent_boxes(p->model, &to->extent, t, boxes);
-        for (int i = 0; i < k; i++) add_box(p, sink, to, &boxes[i]);
-    }
+    p->sink_begin = p->list.n;
+    for (int replicated = 0; replicated < 2;
+         replicated++) /* any part has these: one that is read anyway, if possible */
+        for (int32_t t = 0; t < n; t++) {
+            struct ht_box boxes[3];
+            if ((parts[t].split == HT_SPLIT_NONE) != replicated) continue;
+            int k = ht_extent_boxes(p->model, &to->extent, t, boxes);
+            for (int i = 0; i < k; i++) add_box(p, sink, to, &boxes[i]);
+        }
 }
 
 static enum ht_status say_missing(const struct planning *p, struct ht_error *err)

@@ -8,7 +8,8 @@
  *
  *   - a source is an extent and not a file, so ZeRO's shards are sources and sinks, too;
  *   - any number of parts becomes any other (extent.h), not only a multiple or a divisor;
- *   - of several peers the one with the fewest bytes to send so far is taken. The paper does not say which.
+ *   - of equal sources one that the sink reads anyway is taken, then the node with the fewest bytes to send so far. The paper
+ *     does not say which.
  */
 #ifndef HT_STORE_TRANSFER_H
 #define HT_STORE_TRANSFER_H
