@@ -391,6 +391,21 @@ void ht_store_remove(const char *dir, struct ht_version v)
     rmdir(path);
 }
 
+void ht_store_keep(const char *dir, int64_t keep, int64_t step)
+{
+    int64_t n, kept = 0, last = -1; /* the step that was kept last */
+    struct ht_version *versions = ht_store_versions(dir, &n);
+    for (int64_t i = n - 1; i >= 0; i--) {
+        if (versions[i].step > step || versions[i].step == last || kept == keep) {
+            ht_store_remove(dir, versions[i]);
+            continue;
+        }
+        last = versions[i].step;
+        kept++;
+    }
+    free(versions);
+}
+
 static bool any_name(const char *name, const void *ctx)
 {
     (void)name;

@@ -107,6 +107,9 @@ enum ht_status ht_store_model(const char *text, const char *name, struct ht_erro
 struct ht_version *ht_store_versions(const char *dir, int64_t *n);
 /* Removes a version: its manifests first. */
 void ht_store_remove(const char *dir, struct ht_version v);
+/* Removes all but the newest `keep` steps up to `step`, which is whole: older ones, other runs' of a step that is kept, and
+   later ones, which were never whole or from which somebody has gone back. */
+void ht_store_keep(const char *dir, int64_t keep, int64_t step);
 /* Removes what killed processes have left unfinished in a store that this process has locked. */
 void ht_store_sweep(const char *dir);
 

@@ -574,6 +574,8 @@ static enum ht_status train(const struct ht_options *given, struct ht_ranks *ran
             int32_t done = training.first_step + training.steps;
             int64_t kept = persist.checkpoints ? ht_checkpoints_latest(persist.checkpoints) : -1;
             char files[80] = "no files were written";
+            if (persist.stores && ht_node_stores_newest(persist.stores) > kept)
+                kept = ht_node_stores_newest(persist.stores);
             if (kept >= 0) snprintf(files, sizeof(files), "the newest checkpoint is of step %lld", (long long)kept);
             report(&options, &job, &training, &prediction, &persist, false, err);
             status = ht_fail(err, HT_INTERRUPTED, "interrupted after %d of %lld steps; %s", done,

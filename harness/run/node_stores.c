@@ -196,20 +196,24 @@ static void *write_behind(void *ctx)
     return NULL;
 }
 
-/* Removes from a store all but the newest `keep` steps of this run and of those before it. */
-static void remove_old(const char *dir, int64_t keep)
+/* Removes older steps: in memory all but the one that is whole, elsewhere all but the newest --keep. One rank of a host sees all
+   stores on it, those of nodes that the job no longer has, too. */
+static void remove_old(const struct ht_node_stores *s)
 {
-    int64_t n;
-    struct ht_version *versions = ht_store_versions(dir, &n);
-    for (int64_t i = 0; i + keep < n; i++) ht_store_remove(dir, versions[i]);
-    free(versions);
+    const struct ht_options *o = s->options;
+    int64_t keep = o->keep ? o->keep : 2, step = s->part.version.step;
+    int32_t n;
+    if (ht_ranks_local(s->ranks, &n) == 0) {
+        if (o->store_memory) ht_store_keep_nodes(o->store_memory, 1, step);
+        ht_store_keep_nodes(o->store, keep, step);
+    }
+    if (s->rank == 0 && o->store_remote) ht_store_keep(o->store_remote, keep, step);
 }
 
 /* Waits for the writers of all ranks. Then the save is whole in all stores, and older ones are removed. */
 static enum ht_status settle(struct ht_node_stores *s, struct ht_error *err)
 {
     enum ht_status status = HT_OK;
-    int64_t keep = s->options->keep ? s->options->keep : 2;
     if (!s->writing) return HT_OK;
     pthread_join(s->writer, NULL);
     s->writing = false;
@@ -219,9 +223,7 @@ static enum ht_status settle(struct ht_node_stores *s, struct ht_error *err)
     s->figures.written_s += s->written_s;
     s->figures.safe_step = s->part.version.step;
     if (s->safe_s - s->begun_s > s->figures.oldest_s) s->figures.oldest_s = s->safe_s - s->begun_s;
-    if (s->leads && s->dirs[MEMORY][0]) remove_old(s->dirs[MEMORY], 1);
-    if (s->leads) remove_old(s->dirs[DISK], keep);
-    if (s->rank == 0 && s->dirs[REMOTE][0]) remove_old(s->dirs[REMOTE], keep);
+    remove_old(s);
     return HT_OK;
 }
 
@@ -347,6 +349,12 @@ enum ht_status ht_node_stores_save(struct ht_node_stores *s, struct ht_stream *s
     s->figures.n_saved++;
     s->figures.stall_s += now_s(CLOCK_MONOTONIC) - begin;
     return HT_OK;
+}
+
+int64_t ht_node_stores_newest(const struct ht_node_stores *s)
+{
+    if (s->writing || s->figures.safe_step >= 0) return s->part.version.step;
+    return s->resumes ? s->version.step : -1;
 }
 
 enum ht_status ht_node_stores_finish(struct ht_node_stores *s, struct ht_error *err, struct ht_store_figures *out)

@@ -51,6 +51,8 @@ enum ht_status ht_node_stores_fill(struct ht_node_stores *s, struct ht_stream *s
 enum ht_status ht_node_stores_save(struct ht_node_stores *s, struct ht_stream *stream, struct ht_state *state,
                                    int64_t step, const struct ht_checkpoint_setting *settings, int n_settings,
                                    struct ht_error *err);
+/* Returns the newest step that all ranks have saved, at least to the first store; -1: none. */
+int64_t ht_node_stores_newest(const struct ht_node_stores *s);
 /* Waits until all ranks' last save is written. All ranks call it; *out has this rank's figures. */
 enum ht_status ht_node_stores_finish(struct ht_node_stores *s, struct ht_error *err, struct ht_store_figures *out);
 

@@ -135,6 +135,13 @@ damaged "has the hash .*" 'printf "\377\001" | dd of="$file" bs=1 seek=700 conv=
 damaged "has 600 bytes; .*" 'truncate -s 600 "$file"'
 damaged "cannot be opened: .*" 'rm "$file"'
 
+# Writing behind at 4 MB/s while steps take less: each save waits for the one before it, and one is in flight at most.
+run 0 train in_memory --model gpt-mini "${common[@]}" --steps 4 --every 1 --store slow --store-memory "$memory/slow" --store-remote slow-remote \
+    --store-remote-rate 4MB/s --json
+[ "$(json out '(lambda s: (s["saved"], s["safe_step"], s["stall_s"] >= s["waited_s"] > 0 and s["written_s"] > s["bytes"] / 4e6 * 0.9))(d["training"]["stores"])')" = \
+    "(4, 4, True)" ] || fail "a slow remote store: $(json out 'd["training"]["stores"]')"
+[ "$(find "$memory/slow" slow -name 'step-*' | sed 's/.*step-0*//;s/[.].*//' | sort -n | tr '\n' ' ')" = "3 4 4 " ] || fail "kept: $(find slow "$memory/slow")"
+
 # An old folder of checkpoints goes on in stores.
 run 0 train in_memory --model gpt-mini "${common[@]}" --steps 3 --losses whole.csv
 run 0 train in_memory --model gpt-mini "${common[@]}" --steps 1 --checkpoint old
@@ -176,9 +183,17 @@ else
     same whole.csv part.csv "after the disk was full"
 fi
 
-# Ranks are killed at random moments: each time the training goes on from a whole step, and never from an older one than before.
+# Ranks are killed at random moments: each time the training goes on from a whole step, and never from an older one than before; where
+# a node's memory goes with it, from no older one than was on disk.
 killed=(train fsdp --cluster nodes.yaml --model gpt-mini "${common[@]}" --every 1 --store killed --store-memory "$memory/killed" --resume)
-before=0
+# newest_of DIRECTORIES...: the newest step that their stores have whole; 0: none.
+newest_of() {
+    local dirs=() dir
+    for dir in "$@"; do [ ! -d "$dir" ] || dirs+=("$dir"); done
+    "$hetbench" list stores "${dirs[@]}" --check --json >listed 2>/dev/null || { echo 0 && return; }
+    json listed 'max([v["step"] for v in d["versions"] if v["whole"]] or [0])'
+}
+before=0 on_disk=0
 for ((i = 0; i < kills; i++)); do
     "$hetbench" "${killed[@]}" --steps 100000 >out 2>err &
     pid=$!
@@ -191,12 +206,9 @@ for ((i = 0; i < kills; i++)); do
     kill -KILL "${rank:-0}" 2>/dev/null || fail "kill $i: no rank is there: $(cat err)"
     wait "$pid" || true
     [ $((i % 2)) = 0 ] || rm -rf "$memory/killed/node-0001" # the node went down with it
-    stores=(killed)
-    [ ! -d "$memory/killed" ] || stores+=("$memory/killed")
-    run 0 list stores "${stores[@]}" --check --json
-    newest=$(json out 'max([v["step"] for v in d["versions"] if v["whole"]] or [0])')
-    [ "$newest" -ge "$before" ] && [ "$newest" -gt 0 ] || fail "kill $i: the newest whole step went from $before to $newest"
-    before=$newest
+    newest=$(newest_of killed "$memory/killed")
+    [ "$newest" -gt 0 ] && [ "$newest" -ge $((i % 2 ? on_disk : before)) ] || fail "kill $i: the newest whole step went from $before, on disk $on_disk, to $newest"
+    before=$newest on_disk=$(newest_of killed)
 done
 run 0 train in_memory --model gpt-mini "${common[@]}" --steps $((before + 2)) --losses whole.csv
 run 0 "${killed[@]}" --steps $((before + 2)) --losses part.csv

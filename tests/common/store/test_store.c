@@ -225,6 +225,28 @@ START_TEST(copied)
 }
 END_TEST
 
+/* Steps 1 and 2, 3 of two runs, and 5, which a killed run began. The second run has step 3 whole: of two steps 2 and its
+   own 3 are kept. */
+START_TEST(kept)
+{
+    static const struct ht_version versions[] = {{1, 1}, {2, 1}, {3, 1}, {3, 2}, {5, 1}};
+    struct ht_layout l = {.dp = 1, .tp = 1, .pp = 1};
+    char root[64], dir[512];
+    int64_t n;
+    struct held *h = held_random(&model, 6);
+    temporary(root);
+    for (size_t i = 0; i < HT_COUNT(versions); i++) write_all(root, &l, versions[i], h);
+    store_dir(root, 0, dir);
+    ht_store_keep_nodes(root, 2, 3);
+    struct ht_version *left = ht_store_versions(dir, &n);
+    ck_assert_int_eq(n, 2);
+    ck_assert(!ht_version_compare(&left[0], &versions[1]) && !ht_version_compare(&left[1], &versions[3]));
+    free(left);
+    held_destroy(h);
+    removed(root);
+}
+END_TEST
+
 /* ---- kills ---- */
 
 enum { RANKS = 4 };
@@ -310,6 +332,7 @@ static void add(TCase *t)
     tcase_add_loop_test(t, damaged_files, 0, N_DAMAGES);
     tcase_add_test(t, damaged_manifests);
     tcase_add_test(t, copied);
+    tcase_add_test(t, kept);
     tcase_add_test(t, killed);
 }
 
