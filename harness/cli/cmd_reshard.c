@@ -3,10 +3,12 @@
 
 #include "common/base/array.h"
 #include "common/base/text.h"
+#include "common/base/units.h"
 #include "common/ckpt/hf.h"
 #include "common/ckpt/model_folder.h"
 #include "common/store/layout.h"
 #include "common/store/owners.h"
+#include "common/store/price.h"
 #include "harness/cli/stores.h"
 #include "harness/result/result.h"
 #include "harness/result/table.h"
@@ -32,6 +34,7 @@ struct resharding {
     int64_t n_sinks;
     struct ht_transfers list;
     struct ht_store_reader *reader;
+    struct ht_store_price price; /* on a cluster */
 };
 
 static enum ht_status open_step(struct resharding *r, struct ht_error *err)
@@ -63,6 +66,36 @@ static enum ht_status plan(struct resharding *r, struct ht_error *err)
     r->sources = ht_catalog_sources(&r->catalog, r->version, &r->n_sources, &r->rows);
     r->sinks = ht_layout_sinks(&r->layout, m, &r->n_sinks);
     return ht_transfers_plan(m, r->sources, r->n_sources, r->sinks, r->n_sinks, err, &r->list);
+}
+
+/* Checks that a cluster has the nodes of the stores and of the layout. */
+static enum ht_status check_nodes(const struct resharding *r, const struct ht_cluster *cluster, struct ht_error *err)
+{
+    int32_t most = 0;
+    for (int64_t i = 0; i < r->n_sources; i++)
+        if (r->sources[i].node > most) most = r->sources[i].node;
+    for (int64_t i = 0; i < r->n_sinks; i++)
+        if (r->sinks[i].node > most) most = r->sinks[i].node;
+    if (most < cluster->n_nodes) return HT_OK;
+    return ht_fail(err, HT_BAD_INPUT, "--cluster: '%s' has %lld nodes; the stores and the layout have %d",
+                   cluster->name, (long long)cluster->n_nodes, most + 1);
+}
+
+/* Simulates the copies on a cluster. */
+static enum ht_status price(struct resharding *r, struct ht_error *err)
+{
+    const struct ht_options *o = r->options;
+    struct ht_cluster *cluster = NULL;
+    enum ht_status status = ht_cluster_load(o->request.cluster, err, &cluster);
+    if (status != HT_OK) return status;
+    struct ht_store_rates rates = ht_store_cluster_rates(cluster, o->remote_rate);
+    struct ht_store_reading how = {.whole_files = o->whole_files, .param_bytes = sizeof(float)};
+    status = check_nodes(r, cluster, err);
+    if (status == HT_OK)
+        status = ht_transfers_price(r->sources, r->sinks, r->n_sinks, &r->list, &rates, how, err, &r->price);
+    ht_store_rates_free(&rates);
+    ht_cluster_destroy(cluster);
+    return status;
 }
 
 static void resharding_free(struct resharding *r)
@@ -229,14 +262,19 @@ static enum ht_status report(const struct resharding *r, struct ht_error *err)
     }
     enum ht_status status = HT_OK;
     if (o->json) {
-        status = ht_json_print(json_pack("{s:I,s:O,s:b}", "step", (json_int_t)r->version.step, "paths", paths, "equal",
-                                         (int)(o->check && o->to)),
-                               err);
+        json_t *simulated = o->request.cluster ? json_integer((json_int_t)r->price.ns) : json_null();
+        status =
+            ht_json_print(json_pack("{s:o,s:I,s:O,s:b}", "simulated_ns", simulated, "step", (json_int_t)r->version.step,
+                                    "paths", paths, "equal", (int)(o->check && o->to)),
+                          err);
     } else {
         printf("step %lld", (long long)r->version.step);
         if (o->to) printf(" into dp %d, tp %d, pp %d", r->layout.dp, r->layout.tp, r->layout.pp);
         printf("\n\n");
         if (o->to) ht_table_print(t, "", stdout);
+        if (o->request.cluster)
+            printf("\nsimulated on %s: %s, all copies side by side\n", o->request.cluster,
+                   ht_format_quantity(HT_TIME, (double)r->price.ns, out));
         if (o->to && o->out)
             printf("\nwritten to %s%s\n", ht_shown(o->out, out, sizeof(out)),
                    o->check ? " and read back: every byte is the same" : "");
@@ -251,11 +289,15 @@ static enum ht_status run(const struct ht_options *o, struct ht_error *err)
 {
     struct resharding r = {.options = o};
     if (!o->to && !o->save) return ht_fail(err, HT_BAD_INPUT, "reshard: expected --to dp,tp,pp or --save");
-    const char *alone = o->to ? NULL : o->out ? "--out" : o->zero1 ? "--zero1" : o->per_node ? "--per-node" : NULL;
+    const char *cluster = o->request.cluster ? "--cluster" : NULL;
+    const char *alone = o->to ? NULL : o->out ? "--out" : o->zero1 ? "--zero1" : o->per_node ? "--per-node" : cluster;
     if (alone) return ht_fail(err, HT_BAD_INPUT, "%s: --to dp,tp,pp is missing beside it", alone);
+    alone = cluster ? NULL : o->remote_rate > 0 ? "--remote-rate" : o->whole_files ? "--whole-files" : NULL;
+    if (alone) return ht_fail(err, HT_BAD_INPUT, "%s: --cluster is missing beside it", alone);
     if (o->check && !o->out) return ht_fail(err, HT_BAD_INPUT, "--check: --out DIR is missing beside it");
     enum ht_status status = open_step(&r, err);
     if (status == HT_OK && o->to) status = plan(&r, err);
+    if (status == HT_OK && o->request.cluster) status = price(&r, err);
     if (status == HT_OK && o->out) status = write_all(&r, err);
     if (status == HT_OK && o->check) status = check(&r, err);
     if (status == HT_OK && o->save) status = save(&r, err);

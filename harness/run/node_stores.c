@@ -162,7 +162,7 @@ void ht_node_stores_close(struct ht_node_stores *s)
 {
     if (!s) return;
     atomic_store(&s->stop, true);
-    if (s->writing) pthread_join(s->writer, NULL);
+    if (s->threaded) pthread_join(s->writer, NULL);
     ht_store_part_free(&s->part);
     ht_store_part_free(&s->remote_part);
     ht_stored_state_destroy(s->stored);
@@ -214,9 +214,9 @@ static void remove_old(const struct ht_node_stores *s)
 static enum ht_status settle(struct ht_node_stores *s, struct ht_error *err)
 {
     enum ht_status status = HT_OK;
-    if (!s->writing) return HT_OK;
-    pthread_join(s->writer, NULL);
-    s->writing = false;
+    if (!s->in_flight) return HT_OK;
+    if (s->threaded) pthread_join(s->writer, NULL);
+    s->in_flight = s->threaded = false;
     if (s->failed.status != HT_OK) status = ht_fail(err, s->failed.status, "%s", s->failed.text);
     status = ht_ranks_agree(s->ranks, status, err);
     if (status != HT_OK) return status;
@@ -343,9 +343,9 @@ enum ht_status ht_node_stores_save(struct ht_node_stores *s, struct ht_stream *s
     if (status != HT_OK) return status;
     take_sums(s);
     s->failed = (struct ht_error){0};
-    if (pthread_create(&s->writer, NULL, write_behind, s) != 0)
-        return ht_fail(err, HT_FAILED, "a thread that writes behind cannot be started");
-    s->writing = true;
+    s->in_flight = true;
+    s->threaded = pthread_create(&s->writer, NULL, write_behind, s) == 0;
+    if (!s->threaded) write_behind(s); /* no thread can be had: training waits */
     s->figures.n_saved++;
     s->figures.stall_s += now_s(CLOCK_MONOTONIC) - begin;
     return HT_OK;
@@ -353,7 +353,7 @@ enum ht_status ht_node_stores_save(struct ht_node_stores *s, struct ht_stream *s
 
 int64_t ht_node_stores_newest(const struct ht_node_stores *s)
 {
-    if (s->writing || s->figures.safe_step >= 0) return s->part.version.step;
+    if (s->in_flight || s->figures.safe_step >= 0) return s->part.version.step;
     return s->resumes ? s->version.step : -1;
 }
 

@@ -30,7 +30,8 @@ struct ht_node_stores {
     struct ht_store_part part;        /* the save in flight, or the last one */
     struct ht_store_part remote_part; /* its files that this rank sends to the remote store */
     pthread_t writer;
-    bool writing;
+    bool in_flight; /* the same on all ranks */
+    bool threaded;  /* the writer runs */
     atomic_bool stop;
     struct ht_error failed;            /* of the writer */
     double begun_s, written_s, safe_s; /* the save's begin; the writer's time; when the last writer had ended */

@@ -69,7 +69,9 @@ struct ht_options {
     double store_remote_rate; /* bytes per second; 0: as fast as it goes */
     const char *to;           /* "2,4,1": data, tensor and pipeline parallelism */
     bool zero1, check;
-    int64_t per_node;                  /* ranks of a node; 0: all */
+    int64_t per_node;   /* ranks of a node; 0: all */
+    double remote_rate; /* bytes per second, of simulated copies */
+    bool whole_files;
     const char *faults[HT_MAX_FAULTS]; /* "STEP:UNIT[:KIND]" (harness/run/faults.h) */
     int64_t n_faults;
     int64_t steps, init_seed, data_seed;

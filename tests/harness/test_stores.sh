@@ -100,9 +100,21 @@ for ((i = 0; i < n * n; i++)); do
     same from.safetensors c.safetensors "$a to $b and back"
 done
 
+# Simulated on a cluster: node 0 has everything on a disk of 1 GB/s, and node 1 takes half of the ranks. Each node's rank reads all of
+# the state, 12 bytes a parameter, so the disk reads it twice; node 1's share goes over a NIC that is faster.
+{
+    emulated_nodes 2 1
+    echo '    ssds: {type: {name: ssd, capacity: 1 TB, read: 1 GB/s, write: 1 GB/s, efficiency: 1, duplex: true, latency: 0 us, source: the test}, count: 1}'
+} >disks.yaml
+run 0 reshard from --to 2,1,1 --per-node 1 --cluster disks.yaml --json
+[ "$(json out '(lambda p, t: p["own disk"]["bytes"] == p["peer"]["bytes"] and abs(t / (2 * p["peer"]["bytes"]) - 1) < 0.01)(d["paths"], d["simulated_ns"])')" = True ] ||
+    fail "simulated: $(cat out)"
+refused 2 "--cluster: 'nodes' has 2 nodes; the stores and the layout have 3" reshard from --to 3,1,1 --per-node 1 --cluster disks.yaml
+refused 2 "--remote-rate: --cluster is missing beside it" reshard from --to 1,1,1 --remote-rate 1GB/s
+
 # A node is lost. Its replica suffices; of shards, only the remote store has what it had, and without that one line says what is
 # missing. A damaged file is named and read from elsewhere.
-replicas=(train gpipe --cluster nodes.yaml --set pipelines=2,2 --model gpt-mini "${common[@]}")
+replicas=(train gpipe --cluster nodes.yaml --set "pipelines=2,2" --model gpt-mini "${common[@]}")
 run 0 "${replicas[@]}" --steps 3 --losses whole.csv
 run 0 "${replicas[@]}" --steps 2 --store lost
 rm -r lost/node-0001
