@@ -168,6 +168,7 @@ static const struct row rows[] = {
      "directory in memory (tmpfs) that takes a save first; it goes to --store while training goes on [save to --store "
      "at once]",
      HT_OPT_TRAIN, VALUE_TEXT, AT(store_memory), 0, 0},
+    {"replicas", "N", "other nodes that get each file of a save [0]", HT_OPT_TRAIN, VALUE_COUNT, AT(replicas), 0, 4096},
     {"store-remote", "DIR", "directory that all nodes see; each file is copied there once", HT_OPT_TRAIN, VALUE_TEXT,
      AT(store_remote), 0, 0},
     {"store-remote-rate", "RATE", "most that a rank writes there, such as '100 MB/s' [no limit]", HT_OPT_TRAIN,

@@ -67,11 +67,11 @@ void ht_stores_print(const struct ht_store_figures *f)
     char a[32], b[32], c[32];
     if (f->n_saved)
         printf("node stores: %d saved by rank 0, %.4g MB; training stood still for %s, of that %s for the save before; "
-               "written behind at %.4g MB/s; on disk %s after its step at the latest\n",
+               "on disk %s after its step at the latest",
                f->n_saved, 1e-6 * (double)f->bytes, ht_format_quantity(HT_TIME, f->stall_s * 1e9, a),
-               ht_format_quantity(HT_TIME, f->waited_s * 1e9, b),
-               f->written_s > 0 ? 1e-6 * (double)f->bytes / f->written_s : 0,
-               ht_format_quantity(HT_TIME, f->oldest_s * 1e9, c));
+               ht_format_quantity(HT_TIME, f->waited_s * 1e9, b), ht_format_quantity(HT_TIME, f->oldest_s * 1e9, c));
+    if (f->n_saved && f->written_s > 0) printf("; written behind at %.4g MB/s", 1e-6 * (double)f->bytes / f->written_s);
+    if (f->n_saved) putchar('\n');
     for (int p = 0; p < HT_N_PATHS; p++)
         if (f->read_bytes[p])
             printf("read by rank 0 from %s: %.4g MB\n", ht_path_names[p], 1e-6 * (double)f->read_bytes[p]);

@@ -1,4 +1,4 @@
-#include "harness/run/node_stores_parts.h"
+#include "harness/run/node_replicas.h"
 
 #include "common/base/array.h"
 #include "common/comm/tags.h"
@@ -119,10 +119,15 @@ static enum ht_status open_dirs(struct ht_node_stores *s, struct ht_error *err)
     return status;
 }
 
-static enum ht_status check_options(const struct ht_options *o, struct ht_error *err)
+static enum ht_status check_options(const struct ht_options *o, const struct ht_job *job, struct ht_error *err)
 {
     const char *alone = o->store_memory ? "--store-memory" : o->store_remote ? "--store-remote" : NULL;
     if (alone && !o->store) return ht_fail(err, HT_BAD_INPUT, "%s: --store DIR is missing beside it", alone);
+    if (o->replicas && !o->store) return ht_fail(err, HT_BAD_INPUT, "--replicas: --store DIR is missing beside it");
+    int32_t nodes = job->schedule->rank_node[job->schedule->n_ranks - 1] + 1;
+    if (o->replicas && o->replicas >= nodes)
+        return ht_fail(err, HT_BAD_INPUT, "--replicas: %lld other nodes are asked for; the job has %d node%s",
+                       (long long)o->replicas, nodes, nodes == 1 ? "" : "s");
     if (o->store_remote_rate && !o->store_remote)
         return ht_fail(err, HT_BAD_INPUT, "--store-remote-rate: --store-remote DIR is missing beside it");
     return HT_OK;
@@ -134,7 +139,7 @@ enum ht_status ht_node_stores_open(const struct ht_options *options, const struc
 {
     const struct ht_schedule *g = job->schedule;
     *out = NULL;
-    enum ht_status status = check_options(options, err);
+    enum ht_status status = check_options(options, job, err);
     if (status != HT_OK || !options->store) return status;
     struct ht_node_stores *s = HT_NEW(struct ht_node_stores);
     *s = (struct ht_node_stores){.options = options, .job = job, .ranks = ranks, .locks = {-1, -1, -1}};
@@ -180,7 +185,7 @@ static bool is_stopped(void *ctx)
     return atomic_load(&s->stop);
 }
 
-/* Copies the save in flight on: to the disk, then to the remote store. */
+/* Copies the save in flight on: to the disk, to other nodes, then to the remote store. */
 static void *write_behind(void *ctx)
 {
     struct ht_node_stores *s = ctx;
@@ -190,9 +195,11 @@ static void *write_behind(void *ctx)
     paced.bytes_per_s = s->options->store_remote_rate;
     if (s->dirs[MEMORY][0]) status = ht_store_copy(s->dirs[MEMORY], s->dirs[DISK], &s->part, free_pace, &s->failed);
     if (status == HT_OK) s->safe_s = now_s(CLOCK_MONOTONIC);
+    if (s->options->replicas) status = ht_node_replicas_exchange(s, status, &s->failed);
     if (status == HT_OK && s->dirs[REMOTE][0])
         ht_store_copy(s->dirs[DISK], s->dirs[REMOTE], &s->remote_part, paced, &s->failed);
-    s->written_s = now_s(CLOCK_MONOTONIC) - begin;
+    bool worked = s->dirs[MEMORY][0] || s->dirs[REMOTE][0] || s->options->replicas;
+    s->written_s = worked ? now_s(CLOCK_MONOTONIC) - begin : 0;
     return NULL;
 }
 

@@ -66,6 +66,7 @@ struct ht_options {
 
     /* node stores (harness/run/node_stores.h) */
     const char *store, *store_memory, *store_remote;
+    int64_t replicas;         /* other nodes that get each file */
     double store_remote_rate; /* bytes per second; 0: as fast as it goes */
     const char *to;           /* "2,4,1": data, tensor and pipeline parallelism */
     bool zero1, check;

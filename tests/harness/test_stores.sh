@@ -130,6 +130,13 @@ refused 2 "sharded: no step is whole; of the newest, 2: unit 0: [0-9]+ elements 
 rm -rf sharded && cp -r kept sharded && rm -r sharded/node-0001
 run 0 "${shards[@]}" --steps 3 --losses part.csv --store sharded --store-remote far --resume
 same whole.csv part.csv "shards lost"
+# With a replica on another node, shards survive a node, too.
+run 0 "${shards[@]}" --steps 2 --store doubled --replicas 1
+rm -r doubled/node-0001
+run 0 "${shards[@]}" --steps 3 --losses part.csv --store doubled --resume
+same whole.csv part.csv "shards with replicas"
+refused 2 "--replicas: 2 other nodes are asked for; the job has 2 nodes" "${shards[@]}" --steps 2 --store few --replicas 2
+
 # damaged WHAT COMMAND: damages a file of node 0's newest step; the training goes on from the remote store and says one line
 damaged() {
     rm -rf sharded far && cp -r kept sharded
