@@ -3,6 +3,7 @@
 
 #include "common/base/array.h"
 #include "common/store/layout.h"
+#include "common/store/owners.h"
 #include "tests/support/draw.h"
 #include "tests/support/suite.h"
 
@@ -287,6 +288,27 @@ START_TEST(stages)
 }
 END_TEST
 
+/* Two replicas of a pipeline on each of two nodes, ranks 0 to 3 and 4 to 7: an extent of unit u is on ranks 0, 2 | 4, 6. On each node
+   the (u mod 2)-th of its two ranks writes it: for unit 1 ranks 2 and 6, for unit 2 ranks 0 and 4. Of the two nodes the (u mod 2)-th
+   sends it to the remote store: rank 6, and rank 0. */
+START_TEST(owners)
+{
+    static const int32_t ranks[] = {6, 0, 4, 2};
+    for (int64_t unit = 1; unit <= 2; unit++) {
+        struct ht_transfer_sink sinks[4];
+        bool to_node[4], to_remote[4];
+        for (int i = 0; i < 4; i++)
+            sinks[i] =
+                (struct ht_transfer_sink){ht_extent_of_part(&gpt, unit, HT_STATE_PARAM, 0, 1), ranks[i], ranks[i] / 4};
+        ht_store_owners(sinks, 4, to_node, to_remote);
+        for (int i = 0; i < 4; i++) {
+            ck_assert_int_eq(to_node[i], unit == 1 ? ranks[i] == 2 || ranks[i] == 6 : ranks[i] == 0 || ranks[i] == 4);
+            ck_assert_int_eq(to_remote[i], ranks[i] == (unit == 1 ? 6 : 0));
+        }
+    }
+}
+END_TEST
+
 START_TEST(bad_layouts)
 {
     static const char *const bad[] = {"", "2", "2,2", "0,1,1", "1,1,-1", "1,1,1,1", "1,1,1x", "64,65,1", "a,b,c"};
@@ -311,6 +333,7 @@ static void add(TCase *t)
     tcase_add_loop_test(t, drawn_cases, 0, 60);
     tcase_add_loop_test(t, all_layouts, 0, 2);
     tcase_add_test(t, stages);
+    tcase_add_test(t, owners);
     tcase_add_test(t, bad_layouts);
 }
 
