@@ -1,5 +1,5 @@
 /* Times of recovery, against AutoHet's time model worked out by hand (arXiv 2512.20953, Sec. V-C). */
-#include "common/store/price.h"
+#include "common/store/recovery.h"
 
 #include "common/base/array.h"
 #include "common/store/layout.h"
@@ -147,6 +147,41 @@ START_TEST(scenario_c)
 }
 END_TEST
 
+/*
+ * The three scenarios as changes of layouts, f = 2/3 (units 0 to 20 on node 0, the A100 node; the rest on node 1).
+ *   A  two groups of tp 1 become one: 34.67 s against S / C = 151.7 s, 4.375 times
+ *   B  node 0 is lost and tp goes from 2 to 4: 101.1 s against 151.7 s, 1.5 times
+ *   C  a group joins on node 2: nothing comes from the remote store, while the baseline reads a model for each of two groups, 303 s
+ */
+START_TEST(scenarios)
+{
+    static const struct ht_store_stage two[] = {
+        {0, STAGE_END, 1, 0, 0}, {STAGE_END, UNITS, 1, 1, 1}, {0, STAGE_END, 1, 2, 0}, {STAGE_END, UNITS, 1, 3, 1}};
+    static const struct ht_store_stage pair[] = {{0, STAGE_END, 2, 0, 0}, {STAGE_END, UNITS, 2, 2, 1}};
+    static const struct ht_store_stage wide[] = {{0, UNITS, 4, 0, 1}};
+    static const struct ht_store_stage grown[] = {
+        {0, STAGE_END, 1, 0, 0}, {STAGE_END, UNITS, 1, 1, 1}, {0, UNITS, 1, 2, 2}};
+    static const bool none[NODES] = {false}, first[NODES] = {true};
+    struct ht_recovery a = {two, two, 4, 2, none, true, rates, slices},
+                       b = {pair, wide, 2, 1, first, true, rates, slices},
+                       c = {two, grown, 4, 3, none, false, rates, slices};
+    struct ht_recovery_price p;
+    struct ht_error err;
+    ck_assert_msg(ht_recovery_price(&model, &a, &err, &p) == HT_OK, "%s", err.text);
+    near_s(p.stores.ns, 34.67);
+    near_s(p.remote.ns, 151.7);
+    ck_assert(fabs((double)p.remote.ns / (double)p.stores.ns - 4.375) < 0.01);
+    ck_assert_int_eq(ht_recovery_price(&model, &b, &err, &p), HT_OK);
+    near_s(p.stores.ns, 101.1);
+    ck_assert(fabs((double)p.remote.ns / (double)p.stores.ns - 1.5) < 0.005);
+    ck_assert_int_eq(ht_recovery_price(&model, &c, &err, &p), HT_OK);
+    ck_assert(p.stores.bytes[HT_PATH_REMOTE] == 0 && p.stores.bytes[HT_PATH_PEER] > 0);
+    near_s(p.remote.ns, 303.3);
+    a.n_before = 1;
+    ck_assert_int_eq(ht_recovery_price(&model, &a, &err, &p), HT_INFEASIBLE);
+}
+END_TEST
+
 /* A node without a NIC cannot be a peer. */
 START_TEST(no_rate)
 {
@@ -175,6 +210,7 @@ static void add(TCase *t)
     tcase_add_test(t, scenario_a);
     tcase_add_test(t, scenario_b);
     tcase_add_test(t, scenario_c);
+    tcase_add_test(t, scenarios);
     tcase_add_test(t, no_rate);
 }
 
