@@ -286,6 +286,17 @@ void ht_hf_close(struct ht_hf *hf)
     free(hf);
 }
 
+bool ht_hf_find_dtype(const char *name, enum ht_dtype *out)
+{
+    static const enum ht_dtype dtypes[] = {HT_F32, HT_F16, HT_BF16};
+    for (size_t i = 0; i < HT_COUNT(dtypes); i++) {
+        if (strcmp(name, ht_dtype_name(dtypes[i])) != 0) continue;
+        *out = dtypes[i];
+        return true;
+    }
+    return false;
+}
+
 bool ht_hf_is_file(const char *path)
 {
     return ends_with(path, ".safetensors");

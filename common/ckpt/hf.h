@@ -45,6 +45,8 @@ struct ht_hf;
 enum ht_status ht_hf_open(const char *path, struct ht_error *err, struct ht_state *state, struct ht_hf **out);
 void ht_hf_close(struct ht_hf *hf); /* accepts NULL */
 
+/* Finds the type of weights by its name. Returns false if they cannot have it; *out is then unchanged. */
+bool ht_hf_find_dtype(const char *name, enum ht_dtype *out);
 /* Returns true if an output path means one file of weights, not a folder: it ends in ".safetensors". */
 bool ht_hf_is_file(const char *path);
 

@@ -2,9 +2,9 @@
 
 #include "common/base/array.h"
 #include "common/ckpt/durable.h"
+#include "common/ckpt/manifest_parts.h"
 
 #include <errno.h>
-#include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,31 +48,59 @@ static json_t *model_json(const struct ht_model *m)
 
 /* ---- writing ---- */
 
+void ht_manifest_add_facts(json_t *body, const struct ht_state *state, const struct ht_checkpoint_setting *settings,
+                           int n_settings)
+{
+    json_t *map = json_object(), *steps = json_array();
+    for (int64_t u = 0; u < state->n_units; u++)
+        json_array_append_new(steps, json_integer((json_int_t)state->steps[u]));
+    for (int i = 0; i < n_settings; i++) json_object_set_new(map, settings[i].name, json_string(settings[i].value));
+    json_object_set_new(body, "model", model_json(&state->model));
+    json_object_set_new(body, "settings", map);
+    json_object_set_new(body, "optimizer_steps", steps);
+    json_object_set_new(body, "loss_scale", json_real(state->loss_scale));
+    json_object_set_new(body, "good_iterations", json_integer((json_int_t)state->good));
+}
+
+void ht_manifest_add_size(json_t *entry, const struct ht_manifest_file *file)
+{
+    char hex[17];
+    hex_of(file->hash, hex);
+    json_object_set_new(entry, "bytes", json_integer((json_int_t)file->bytes));
+    json_object_set_new(entry, "xxh3", json_string(hex));
+}
+
+char *ht_manifest_text(const char *kind, json_t *body)
+{
+    char hex[17];
+    hex_of(hash_of(body), hex);
+    json_t *root = json_pack("{s:o,s:s}", kind, body, "xxh3", hex);
+    char *text = json_dumps(root, JSON_INDENT(1));
+    json_decref(root);
+    return text;
+}
+
 enum ht_status ht_manifest_save(const char *path, const struct ht_state *state, int64_t step,
                                 const struct ht_manifest_file *files, const struct ht_checkpoint_setting *settings,
                                 int n_settings, struct ht_error *err)
 {
-    char hex[17], name[40];
-    json_t *list = json_array(), *map = json_object(), *steps = json_array();
+    char name[40];
+    json_t *body = json_pack("{s:i,s:I}", "format", FORMAT, "step", (json_int_t)step), *list = json_array();
+    ht_manifest_add_facts(body, state, settings, n_settings);
     for (int64_t u = 0; u < state->n_units; u++) {
-        json_array_append_new(steps, json_integer((json_int_t)state->steps[u]));
         ht_manifest_file_name(u, name);
-        hex_of(files[u].hash, hex);
-        json_array_append_new(
-            list, json_pack("{s:s,s:I,s:s}", "file", name, "bytes", (json_int_t)files[u].bytes, "xxh3", hex));
+        json_t *entry = json_pack("{s:s}", "file", name);
+        ht_manifest_add_size(entry, &files[u]);
+        json_array_append_new(list, entry);
     }
-    for (int i = 0; i < n_settings; i++) json_object_set_new(map, settings[i].name, json_string(settings[i].value));
-    json_t *body = json_pack("{s:i,s:I,s:o,s:o,s:o,s:f,s:I,s:o}", "format", FORMAT, "step", (json_int_t)step, "model",
-                             model_json(&state->model), "settings", map, "optimizer_steps", steps, "loss_scale",
-                             state->loss_scale, "good_iterations", (json_int_t)state->good, "files", list);
+    json_object_set_new(body, "files", list);
     const struct ht_manifest_file *losses = &files[state->n_units];
-    hex_of(losses->hash, hex);
-    if (losses->bytes >= 0)
-        json_object_set_new(body, "losses", json_pack("{s:I,s:s}", "bytes", (json_int_t)losses->bytes, "xxh3", hex));
-    hex_of(hash_of(body), hex);
-    json_t *root = json_pack("{s:o,s:s}", "checkpoint", body, "xxh3", hex);
-    char *text = json_dumps(root, JSON_INDENT(1));
-    json_decref(root);
+    if (losses->bytes >= 0) {
+        json_t *entry = json_object();
+        ht_manifest_add_size(entry, losses);
+        json_object_set_new(body, "losses", entry);
+    }
+    char *text = ht_manifest_text("checkpoint", body);
     if (!text) return ht_fail(err, HT_FAILED, "%s: cannot be composed", path);
     struct ht_durable file;
     enum ht_status status = ht_durable_open(path, err, &file);
@@ -87,8 +115,8 @@ enum ht_status ht_manifest_save(const char *path, const struct ht_state *state, 
 
 /* ---- reading ---- */
 
-static enum ht_status check_model(const char *path, const json_t *body, const struct ht_model *model,
-                                  struct ht_error *err)
+enum ht_status ht_manifest_check_model(const char *path, const json_t *body, const struct ht_model *model,
+                                       struct ht_error *err)
 {
     json_t *want = model_json(model), *got = json_object_get(body, "model"), *value;
     enum ht_status status = HT_OK;
@@ -108,8 +136,8 @@ static enum ht_status check_model(const char *path, const json_t *body, const st
     return status;
 }
 
-static enum ht_status check_settings(const char *path, const json_t *body, struct ht_checkpoint_setting *settings,
-                                     int n_settings, struct ht_error *err)
+enum ht_status ht_manifest_check_settings(const char *path, const json_t *body, struct ht_checkpoint_setting *settings,
+                                          int n_settings, struct ht_error *err)
 {
     const json_t *map = json_object_get(body, "settings");
     for (int i = 0; i < n_settings; i++) {
@@ -132,7 +160,7 @@ static bool read_count(const json_t *value, int64_t most, int64_t *out)
 }
 
 /* Reads the optimizer's steps and the loss scale. No count may exceed the number of iterations. */
-static bool read_progress(const json_t *body, int64_t step, struct ht_state *state)
+bool ht_manifest_read_progress(const json_t *body, int64_t step, struct ht_state *state)
 {
     const json_t *steps = json_object_get(body, "optimizer_steps"), *scale = json_object_get(body, "loss_scale");
     bool sound = (int64_t)json_array_size(steps) == state->n_units && json_is_real(scale) &&
@@ -144,7 +172,7 @@ static bool read_progress(const json_t *body, int64_t step, struct ht_state *sta
     return sound;
 }
 
-static bool read_size(const json_t *entry, struct ht_manifest_file *out)
+bool ht_manifest_read_size(const json_t *entry, struct ht_manifest_file *out)
 {
     char hex[17];
     const char *hash = json_string_value(json_object_get(entry, "xxh3"));
@@ -161,31 +189,60 @@ static bool read_file(const json_t *entry, int64_t unit, struct ht_manifest_file
     char name[40];
     ht_manifest_file_name(unit, name);
     const char *file = json_string_value(json_object_get(entry, "file"));
-    return file && !strcmp(file, name) && read_size(entry, out);
+    return file && !strcmp(file, name) && ht_manifest_read_size(entry, out);
 }
 
 /* Reads the losses' entry; checkpoints of older versions have none. */
 static bool read_losses(const json_t *entry, struct ht_manifest_file *out)
 {
     *out = (struct ht_manifest_file){.bytes = -1};
-    return !entry || read_size(entry, out);
+    return !entry || ht_manifest_read_size(entry, out);
 }
 
-/* Parses the text, checks its hash and sets *body to the checkpoint's map, which *root owns. */
-static enum ht_status read_body(const char *text, size_t bytes, const char *path, struct ht_error *err, json_t **root,
-                                const json_t **body)
+enum ht_status ht_manifest_body(const char *kind, const char *text, size_t bytes, const char *path,
+                                struct ht_error *err, json_t **root, const json_t **body)
 {
     char hex[17];
     json_error_t why;
     *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &why);
     if (!*root) return ht_fail(err, HT_BAD_INPUT, "%s:%d:%d: %s", path, why.line, why.column, why.text);
     const char *hash = json_string_value(json_object_get(*root, "xxh3"));
-    *body = json_object_get(*root, "checkpoint");
-    if (!hash || !json_is_object(*body)) return ht_fail(err, HT_BAD_INPUT, "%s: is not a checkpoint's manifest", path);
+    *body = json_object_get(*root, kind);
+    if (!hash || !json_is_object(*body)) return ht_fail(err, HT_BAD_INPUT, "%s: is not a %s's manifest", path, kind);
     hex_of(hash_of(*body), hex);
     if (strcmp(hash, hex) != 0)
         return ht_fail(err, HT_BAD_INPUT, "%s: has the hash %s; its own record says %.16s", path, hex, hash);
     return HT_OK;
+}
+
+/* Reads a whole number of a model. A missing one is 0: only some models have an image, say. */
+static bool read_dimension(const json_t *model, const char *key, int64_t *out)
+{
+    const json_t *value = json_object_get(model, key);
+    *out = 0;
+    return !value || read_count(value, (int64_t)1 << 40, out);
+}
+
+bool ht_manifest_read_model(const json_t *body, struct ht_model *out)
+{
+    const json_t *from = json_object_get(body, "model");
+    struct ht_model m = {.tied = json_is_true(json_object_get(from, "tied")),
+                         .flash = json_is_true(json_object_get(from, "flash")),
+                         .rope_theta = json_number_value(json_object_get(from, "rope_theta")),
+                         .norm_eps = json_number_value(json_object_get(from, "norm_eps"))};
+    const struct {
+        const char *key;
+        int64_t *to;
+    } fields[] = {{"layers", &m.layers}, {"width", &m.width},     {"heads", &m.heads},      {"kv_heads", &m.kv_heads},
+                  {"ffn", &m.ffn},       {"vocab", &m.vocab},     {"image", &m.image},      {"max_seq", &m.max_seq},
+                  {"patch", &m.patch},   {"classes", &m.classes}, {"channels", &m.channels}};
+    int64_t arch;
+    bool sound = read_dimension(from, "arch", &arch) && arch <= HT_ARCH_DIT;
+    for (size_t i = 0; i < HT_COUNT(fields); i++) sound = sound && read_dimension(from, fields[i].key, fields[i].to);
+    if (!sound || !json_is_object(from) || m.width < 1 || m.heads < 1 || m.ffn < 1) return false;
+    m.arch = (enum ht_arch)arch;
+    *out = m;
+    return true;
 }
 
 /* Refuses an intact manifest of another version. */
@@ -205,11 +262,11 @@ enum ht_status ht_manifest_parse(const char *text, size_t bytes, const char *pat
 {
     json_t *root = NULL;
     const json_t *body = NULL;
-    enum ht_status status = read_body(text, bytes, path, err, &root, &body);
+    enum ht_status status = ht_manifest_body("checkpoint", text, bytes, path, err, &root, &body);
     *damaged = status != HT_OK;
     if (status == HT_OK) status = check_format(path, body, err);
-    if (status == HT_OK) status = check_model(path, body, &state->model, err);
-    if (status == HT_OK) status = check_settings(path, body, settings, n_settings, err);
+    if (status == HT_OK) status = ht_manifest_check_model(path, body, &state->model, err);
+    if (status == HT_OK) status = ht_manifest_check_settings(path, body, settings, n_settings, err);
     if (status != HT_OK) goto out;
     const json_t *list = json_object_get(body, "files"), *number = json_object_get(body, "step");
     bool sound = json_is_integer(number) && json_integer_value(number) == step &&
@@ -221,7 +278,7 @@ enum ht_status ht_manifest_parse(const char *text, size_t bytes, const char *pat
     if (!sound)
         status = ht_fail(err, HT_BAD_INPUT, "%s: does not list the %lld files of step %lld", path,
                          (long long)state->n_units, (long long)step);
-    else if (!read_progress(body, step, state))
+    else if (!ht_manifest_read_progress(body, step, state))
         status =
             ht_fail(err, HT_BAD_INPUT, "%s: does not say what the optimizer's steps and the loss scale were", path);
     else
@@ -231,24 +288,35 @@ out:
     return status;
 }
 
+enum ht_status ht_manifest_read_text(const char *path, struct ht_error *err, char **text, size_t *bytes)
+{
+    FILE *f = fopen(path, "rb");
+    if (!f) return ht_fail(err, HT_BAD_INPUT, "%s: cannot be opened: %s", path, strerror(errno));
+    enum ht_status status = HT_OK;
+    *text = ht_alloc(MAX_BYTES + 2);
+    *bytes = fread(*text, 1, MAX_BYTES + 1, f);
+    if (ferror(f))
+        status = ht_fail(err, HT_BAD_INPUT, "%s: cannot be read: %s", path, strerror(errno));
+    else if (*bytes > MAX_BYTES)
+        status = ht_fail(err, HT_BAD_INPUT, "%s: is larger than %d bytes; expected a manifest", path, MAX_BYTES);
+    if (status == HT_OK)
+        *text = ht_realloc(*text, *bytes + 1); /* with the end of a string */
+    else
+        free(*text);
+    fclose(f);
+    return status;
+}
+
 enum ht_status ht_manifest_load(const char *path, int64_t step, struct ht_checkpoint_setting *settings, int n_settings,
                                 struct ht_error *err, bool *damaged, struct ht_state *state,
                                 struct ht_manifest_file *files)
 {
+    char *text;
+    size_t bytes;
     *damaged = true;
-    FILE *f = fopen(path, "rb");
-    if (!f) return ht_fail(err, HT_BAD_INPUT, "%s: cannot be opened: %s", path, strerror(errno));
-    char *text = ht_alloc(MAX_BYTES + 1);
-    size_t bytes = fread(text, 1, MAX_BYTES + 1, f);
-    enum ht_status status;
-    if (ferror(f))
-        status = ht_fail(err, HT_BAD_INPUT, "%s: cannot be read: %s", path, strerror(errno));
-    else if (bytes > MAX_BYTES)
-        status = ht_fail(err, HT_BAD_INPUT, "%s: is larger than %d bytes; expected a checkpoint's manifest", path,
-                         MAX_BYTES);
-    else
-        status = ht_manifest_parse(text, bytes, path, step, settings, n_settings, err, damaged, state, files);
+    enum ht_status status = ht_manifest_read_text(path, err, &text, &bytes);
+    if (status != HT_OK) return status;
+    status = ht_manifest_parse(text, bytes, path, step, settings, n_settings, err, damaged, state, files);
     free(text);
-    fclose(f);
     return status;
 }

@@ -9,9 +9,10 @@
 #include "common/comm/comm.h"
 
 enum ht_comm_tag {
-    HT_TAG_OPS_END = HT_COMM_TAGS / 2, /* ops use tags below this (common/backend/cpu_comm.c) */
-    HT_TAG_PACER = HT_COMM_TAGS - 8,   /* between the pacers of several hosts (common/exec/pacer_link.c) */
-    HT_TAG_NCCL = HT_COMM_TAGS - 7,    /* letters about NCCL (common/comm/nccl.c), beside other messages */
+    HT_TAG_OPS_END = HT_COMM_TAGS / 2,  /* ops use tags below this (common/backend/cpu_comm.c) */
+    HT_TAG_REPLICAS = HT_COMM_TAGS - 9, /* files of node stores, while a run goes on (harness/run/node_replicas.c) */
+    HT_TAG_PACER = HT_COMM_TAGS - 8,    /* between the pacers of several hosts (common/exec/pacer_link.c) */
+    HT_TAG_NCCL = HT_COMM_TAGS - 7,     /* letters about NCCL (common/comm/nccl.c), beside other messages */
     HT_TAG_STATE =
         HT_COMM_TAGS - 6, /* parameters and optimizer state between two runs (harness/run/stream.c, persist.c) */
     HT_TAG_EMULATION = HT_COMM_TAGS - 5, /* the emulated clock's scale between two runs (harness/run/emulate.c) */

@@ -6,6 +6,7 @@
 #include "common/model/software.h"
 #include "common/model/zoo.h"
 #include "common/profile/formula.h"
+#include "harness/cli/stores.h"
 #include "harness/sweep/builtin.h"
 #include "harness/sweep/experiment.h"
 #include "harness/result/heading.h"
@@ -369,6 +370,10 @@ static enum ht_status list_kind(const struct kind *kind, bool json, struct ht_er
 
 static enum ht_status run(const struct ht_options *options, struct ht_error *err)
 {
+    if (!strcmp(options->words[0], "stores")) return ht_list_stores(options, err);
+    if (options->reshard.check) return ht_fail(err, HT_BAD_INPUT, "--check: is of list stores");
+    if (options->n_words > 2)
+        return ht_fail(err, HT_BAD_INPUT, "list: unexpected word '%s'; expected one kind", options->words[2]);
     if (options->n_words == 2 && !strcmp(options->words[0], "systems"))
         return list_variables(options->words[1], options->json, err);
     if (options->n_words == 2)
@@ -377,16 +382,19 @@ static enum ht_status run(const struct ht_options *options, struct ht_error *err
     for (size_t i = 0; i < HT_COUNT(kinds); i++)
         if (!strcmp(options->words[0], kinds[i].name)) return list_kind(&kinds[i], options->json, err);
     return ht_fail(err, HT_BAD_INPUT,
-                   "list: unknown kind '%s'; expected systems, models, gpus, clusters, software or experiments",
+                   "list: unknown kind '%s'; expected systems, models, gpus, clusters, software, experiments or stores",
                    options->words[0]);
 }
 
 const struct ht_command ht_cmd_list = {
     .name = "list",
-    .args = "KIND [SYSTEM]",
-    .help = "what can be named: systems, models, gpus, clusters, software, experiments\vsystems SYSTEM lists the plan "
-            "variables of one system.",
+    .args = "KIND [SYSTEM | DIR..]",
+    .help =
+        "what can be named: systems, models, gpus, clusters, software, experiments, stores\vsystems SYSTEM lists the "
+        "plan variables of one system. stores DIR.. shows the steps in node stores, and which store has what share "
+        "of each unit of the newest whole one.",
+    .groups = HT_OPT_CHECK,
     .min_words = 1,
-    .max_words = 2,
+    .max_words = HT_MAX_WORDS,
     .run = run,
 };

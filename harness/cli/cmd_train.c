@@ -208,9 +208,9 @@ static enum ht_status report_no_step(const struct run *x, bool saved, struct ht_
                                       "steps_done", 0));
         status = ht_json_print(root, err);
     } else {
-        printf("%s is at step %d already: no step was run%s%s\n", ht_shown(o->state.checkpoint, folder, sizeof(folder)),
-               x->persist.first_step, saved ? "; its weights are in " : "",
-               saved ? ht_shown(o->state.save, weights, sizeof(weights)) : "");
+        printf("%s is at step %d already: no step was run%s%s\n",
+               ht_shown(x->persist.resumed_from, folder, sizeof(folder)), x->persist.first_step,
+               saved ? "; its weights are in " : "", saved ? ht_shown(o->state.save, weights, sizeof(weights)) : "");
     }
     ht_result_free(&result);
     return status;
@@ -263,6 +263,8 @@ static enum ht_status report_interrupted(struct run *x, struct ht_error *err)
     int32_t done = x->training.first_step + x->training.steps;
     int64_t kept = x->persist.checkpoints ? ht_checkpoints_latest(x->persist.checkpoints) : -1;
     char files[80] = "no files were written";
+    if (x->persist.stores && ht_node_stores_newest(x->persist.stores) > kept)
+        kept = ht_node_stores_newest(x->persist.stores);
     if (kept >= 0) snprintf(files, sizeof(files), "the newest checkpoint is of step %lld", (long long)kept);
     report(x, false, err);
     return ht_fail(err, HT_INTERRUPTED, "interrupted after %d of %lld steps; %s", done,
@@ -272,7 +274,9 @@ static enum ht_status report_interrupted(struct run *x, struct ht_error *err)
 /* Trains and reports; a checkpoint of the last step is only written out. */
 static enum ht_status train_on(struct run *x, struct ht_error *err)
 {
-    enum ht_status status = ht_persist_share(&x->persist, x->ranks, err);
+    struct ht_persist *p = &x->persist;
+    enum ht_status status = ht_persist_share(p, x->ranks, err);
+    if (status == HT_OK) status = ht_node_stores_open(x->options, &x->job, x->ranks, p, err, &p->stores);
     if (status != HT_OK) return status;
     if (x->persist.first_step == x->options->training.steps) return x->speaks ? export_checkpoint(x, err) : HT_OK;
     status = ht_train(x->options, &x->job, &x->tokens, &x->persist, x->ranks, err, &x->training);
@@ -295,6 +299,7 @@ static enum ht_status train(const struct ht_options *options, struct ht_ranks *r
         if (status == HT_OK) status = train_on(&x, err);
     }
     ht_training_free(&x.training);
+    ht_node_stores_close(x.persist.stores);
     ht_persist_close(&x.persist);
     if (x.speaks) ht_persist_remove_empty(&options->state, folders);
     prediction_free(&x.prediction);

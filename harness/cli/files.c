@@ -58,6 +58,9 @@ static const struct row {
     {"--save", AT(state.save), ANY_COMMAND, WRITES_MODEL, "model.safetensors"},
     {"--save", AT(state.save), ANY_COMMAND, WRITES_MODEL, "model.safetensors.index.json"},
     {"--checkpoint", AT(state.checkpoint), ANY_COMMAND, WRITES_LATER, NULL},
+    {"--store", AT(state.store), ANY_COMMAND, WRITES_LATER, NULL},
+    {"--store-memory", AT(state.store_memory), ANY_COMMAND, WRITES_LATER, NULL},
+    {"--store-remote", AT(state.store_remote), ANY_COMMAND, WRITES_LATER, NULL},
 };
 
 static bool writes(const struct row *row)

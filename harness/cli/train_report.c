@@ -2,6 +2,7 @@
 
 #include "common/base/array.h"
 #include "common/base/units.h"
+#include "harness/cli/stores.h"
 #include "harness/result/heading.h"
 #include "harness/result/provenance.h"
 #include "harness/result/table.h"
@@ -187,6 +188,7 @@ void ht_training_print(const struct ht_result *r, const struct ht_training *t, c
     if (t->n_checkpoints)
         printf("checkpoints: %d written in %s, which is in no step's time\n", t->n_checkpoints,
                ht_format_quantity(HT_TIME, t->checkpoints_s * 1e9, a));
+    ht_stores_print(&t->stores);
 }
 
 /* Adds the outcomes of the steps; the lists are empty without a gradient check. */
@@ -255,7 +257,7 @@ json_t *ht_training_json(const struct ht_options *o, const struct ht_result *r, 
     if (t->emulated.scale > 0) json_object_set_new(root, "emulation", emulation_json(r, &t->emulated, &p->model));
     json_object_set_new(
         root, "training",
-        json_pack("{s:s,s:o,s:I,s:i,s:s,s:o,s:i,s:f,s:i,s:f,s:f,s:f,s:f,s:f,s:I,s:I,s:i,s:i,s:o}", "backend",
+        json_pack("{s:s,s:o,s:I,s:i,s:s,s:o,s:i,s:f,s:i,s:f,s:f,s:f,s:f,s:f,s:I,s:I,s:i,s:i,s:o,s:o}", "backend",
                   on_gpu(r) ? "cuda" : "cpu", "data", ht_json_text(o->training.data), "steps_asked",
                   (json_int_t)o->training.steps, "first_step", (int)t->first_step, "sum_order", order, "resumed_sums",
                   sums_json(persist), "checkpoints", (int)t->n_checkpoints, "checkpoints_s", t->checkpoints_s,
@@ -263,6 +265,6 @@ json_t *ht_training_json(const struct ht_options *o, const struct ht_result *r, 
                   o->training.adamw.beta2, "eps", o->training.adamw.eps, "weight_decay", o->training.adamw.weight_decay,
                   "init_seed", (json_int_t)o->training.init_seed, "data_seed", (json_int_t)o->training.data_seed,
                   "device_cores", on_gpu(r) ? 0 : t->split.n_device, "host_cores", t->split.n_host,
-                  "resident_peak_bytes", resident));
+                  "resident_peak_bytes", resident, "stores", ht_stores_json(o, &t->stores)));
     return root;
 }

@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { HT_MAX_WORDS = 2, HT_MAX_SET = 32, HT_MAX_PROFILES = 16, HT_MAX_FAULTS = 256, HT_MAX_BAD = 64 };
+enum { HT_MAX_WORDS = 64, HT_MAX_SET = 32, HT_MAX_PROFILES = 16, HT_MAX_FAULTS = 256, HT_MAX_BAD = 64 };
 
 struct ht_cuda_api; /* common/backend/cuda_api.h */
 
@@ -78,6 +78,18 @@ struct ht_state_options {
     const char *checkpoint;   /* folder of checkpoints, one every `every` steps, the newest `keep` kept; 0: not given */
     int64_t every, keep;
     bool resume;
+    const char *store, *store_memory, *store_remote; /* node stores (harness/run/node_stores.h) */
+    int64_t replicas;                                /* other nodes that get each file */
+    double store_remote_rate;                        /* bytes per second; 0: as fast as it goes */
+};
+
+/* A new layout of stored states. */
+struct ht_reshard_options {
+    const char *to; /* "2,4,1": data, tensor and pipeline parallelism */
+    bool zero1, check;
+    int64_t per_node;   /* ranks of a node; 0: all */
+    double remote_rate; /* bytes per second, of simulated copies */
+    bool whole_files;
 };
 
 struct ht_training_options {
@@ -102,6 +114,7 @@ struct ht_options {
     struct ht_platform_options platform;
     struct ht_launch_options launch;
     struct ht_state_options state;
+    struct ht_reshard_options reshard;
     struct ht_training_options training;
 };
 

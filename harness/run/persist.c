@@ -51,11 +51,7 @@ static enum ht_status dtype_of(const struct ht_state_options *o, const struct ht
                                enum ht_dtype *out)
 {
     *out = job->scenario.numerics.param;
-    if (!o->save_dtype) return HT_OK;
-    for (int type = HT_F32; type <= HT_BF16; type++) {
-        *out = (enum ht_dtype)type;
-        if (!strcmp(o->save_dtype, ht_dtype_name(*out))) return HT_OK;
-    }
+    if (!o->save_dtype || ht_hf_find_dtype(o->save_dtype, out)) return HT_OK;
     return ht_fail(err, HT_BAD_INPUT, "--save-dtype '%s' is not known; expected f32, f16 or bf16", o->save_dtype);
 }
 
@@ -168,7 +164,8 @@ static void describe(const struct ht_training_options *o, const struct ht_job *j
 static enum ht_status check_options(const struct ht_state_options *o, struct ht_error *err)
 {
     const char *alone = o->resume ? "--resume" : o->every ? "--every" : o->keep ? "--keep" : NULL;
-    if (alone && !o->checkpoint) return ht_fail(err, HT_BAD_INPUT, "%s: --checkpoint DIR is missing beside it", alone);
+    if (alone && !o->checkpoint && !o->store)
+        return ht_fail(err, HT_BAD_INPUT, "%s: --checkpoint DIR is missing beside it", alone);
     return HT_OK;
 }
 
@@ -181,16 +178,17 @@ static const struct ht_checkpoint_setting *setting(const struct ht_persist *p, c
 
 /* Warns of other numerics than the checkpoint's. The state is FP32 in all, so a training may go on, but not to the same
    bits; the loss scale, which says little about other numerics, begins anew. */
-static void warn_of_numerics(struct ht_persist *p)
+static void warn_of_numerics(struct ht_persist *p, const char *where, bool speaks)
 {
     static const char *const names[] = {"--numerics", "--loss-scale"};
     for (size_t i = 0; i < HT_COUNT(names); i++) {
         const struct ht_checkpoint_setting *s = setting(p, names[i]);
         char folder[512];
         if (!s->changed) continue;
-        fprintf(stderr,
-                "%s was made with %s %s; going on with %s from its FP32 state, with the loss scale begun anew\n",
-                ht_shown(p->options->state.checkpoint, folder, sizeof(folder)), s->name, s->was, s->value);
+        if (speaks)
+            fprintf(stderr,
+                    "%s was made with %s %s; going on with %s from its FP32 state, with the loss scale begun anew\n",
+                    ht_shown(where, folder, sizeof(folder)), s->name, s->was, s->value);
         p->scaler_anew = true;
     }
 }
@@ -224,6 +222,27 @@ static enum ht_status take_losses(struct ht_persist *p, struct ht_error *err)
     return status;
 }
 
+static enum ht_status check_step(const struct ht_options *o, const char *where, int64_t step, struct ht_error *err)
+{
+    if (step <= o->training.steps) return HT_OK;
+    return ht_fail(err, HT_BAD_INPUT, "--steps: %s is at step %lld already; expected at least that", where,
+                   (long long)step);
+}
+
+enum ht_status ht_persist_resume(struct ht_persist *p, const char *where, int64_t step, bool speaks,
+                                 struct ht_error *err)
+{
+    enum ht_status status = check_step(p->options, where, step, err);
+    if (status != HT_OK) return status;
+    p->first_step = (int32_t)step;
+    p->resumed = true;
+    p->scaler_anew = false;
+    p->resumed_from = where;
+    warn_of_numerics(p, where, speaks);
+    compare_sums(p);
+    return speaks ? take_losses(p, err) : HT_OK;
+}
+
 /* Opens the folder of checkpoints; with --resume goes on from the newest one. */
 static enum ht_status open_checkpoints(struct ht_persist *p, struct ht_error *err)
 {
@@ -243,21 +262,15 @@ static enum ht_status open_checkpoints(struct ht_persist *p, struct ht_error *er
         if (o->resume) fprintf(stderr, "%s holds no checkpoint: beginning with step 1\n", folder);
         return HT_OK;
     }
-    if (latest > p->options->training.steps)
-        return ht_fail(err, HT_BAD_INPUT, "--steps: %s is at step %lld already; expected at least that", o->checkpoint,
-                       (long long)latest);
-    status = ht_checkpoints_load(p->checkpoints, p->settings, HT_PERSIST_SETTINGS, err, p->state, &step);
-    if (status != HT_OK) return status;
-    p->first_step = (int32_t)step;
-    p->resumed = true;
-    warn_of_numerics(p);
-    compare_sums(p);
-    return take_losses(p, err);
+    status = check_step(p->options, o->checkpoint, latest, err);
+    if (status == HT_OK)
+        status = ht_checkpoints_load(p->checkpoints, p->settings, HT_PERSIST_SETTINGS, err, p->state, &step);
+    return status == HT_OK ? ht_persist_resume(p, o->checkpoint, step, true, err) : status;
 }
 
 static bool keeps_state(const struct ht_state_options *o)
 {
-    return o->init || o->save || o->checkpoint;
+    return o->init || o->save || o->checkpoint || o->store;
 }
 
 enum ht_status ht_persist_open(const struct ht_options *options, const struct ht_job *job,
@@ -339,7 +352,7 @@ void ht_persist_begin(struct ht_persist *p, struct ht_source residents)
 
 int32_t ht_persist_next(const struct ht_persist *p, int32_t step, int32_t last)
 {
-    if (!p->options || !p->options->state.checkpoint) return last;
+    if (!p->options || (!p->options->state.checkpoint && !p->options->state.store)) return last;
     int64_t every = p->options->state.every ? p->options->state.every : 100, next = (step / every + 1) * every;
     return next < last ? (int32_t)next : last;
 }

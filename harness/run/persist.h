@@ -21,6 +21,7 @@
 
 #include <dirent.h>
 
+struct ht_node_stores;
 enum { HT_PERSIST_SETTINGS = 14 };
 
 /* The order in which a resumed training adds up its gradients, beside that of the training that saved. Only in the same
@@ -48,6 +49,8 @@ struct ht_persist {
     DIR *save_lock;                     /* the folder of --save, locked; NULL: a file, or none */
     int32_t first_step;                 /* steps done before this process */
     int64_t n_losses_before;            /* rows of the state's losses that are of those steps */
+    const char *resumed_from;           /* the folder; NULL: not resumed, or another rank's */
+    struct ht_node_stores *stores;      /* NULL without --store; ht_node_stores_open's, of all ranks */
     struct ht_checkpoints *checkpoints; /* NULL without --checkpoint, and where other ranks keep them */
     int32_t n_saved;                    /* checkpoints written, and how long that took */
     double saving_s;
@@ -78,6 +81,10 @@ struct ht_new_folders ht_persist_new_folders(const struct ht_state_options *opti
 void ht_persist_remove_empty(const struct ht_state_options *options, struct ht_new_folders folders);
 /* Tells all ranks how far rank 0's training is and which parts of its state there are. All ranks call it. */
 enum ht_status ht_persist_share(struct ht_persist *p, const struct ht_ranks *ranks, struct ht_error *err);
+/* Goes on after a step of `where`, whose facts are in the state and whose settings have been compared. Rank 0 alone speaks,
+   and takes the losses before. */
+enum ht_status ht_persist_resume(struct ht_persist *p, const char *where, int64_t step, bool speaks,
+                                 struct ht_error *err);
 /* Makes the residents the source of the state's values, and closes the weights that these came from. */
 void ht_persist_begin(struct ht_persist *p, struct ht_source residents);
 

@@ -392,6 +392,41 @@ enum ht_status ht_stream_fill(struct ht_stream *x, const struct ht_state *state,
     return agree_on_end(x, x->rank == 0 ? give_all(x, state, err) : serve(x, err), err);
 }
 
+enum ht_status ht_stream_begin(struct ht_stream *x, struct ht_error *err)
+{
+    struct filling f = {.x = x, .parts = HT_ALL_STATE_PARTS};
+    return ht_ranks_agree(x->ranks, ht_residents_each(x->residents, begin_with, &f, err), err);
+}
+
+/* ---- one copy ----------------------------------------------------------------------------------------------------- */
+
+const struct ht_state_map *ht_stream_map(const struct ht_stream *x)
+{
+    return x->map;
+}
+
+enum ht_status ht_stream_read_copy(struct ht_stream *x, const struct ht_state_copy *c, int64_t first, int64_t n,
+                                   float *out, struct ht_error *err)
+{
+    struct ht_state_run run = {.in_copy = first, .count = n};
+    assert(c->rank == x->rank && c->type == HT_F32);
+    enum ht_status status = ht_engine_read(x->engine, buffer_of(x, c, run), x->piece, err);
+    memcpy(out, x->piece, (size_t)n * sizeof(*out));
+    return status;
+}
+
+enum ht_status ht_stream_write_copy(struct ht_stream *x, const struct ht_state_copy *c, int64_t first, int64_t n,
+                                    const float *values, struct ht_error *err)
+{
+    struct ht_state_run run = {.in_copy = first, .count = n};
+    assert(c->rank == x->rank);
+    if (c->type != HT_F32)
+        ht_round_copy(NULL, values, x->other, c->type, n);
+    else
+        memcpy(x->other, values, (size_t)n * sizeof(*values));
+    return ht_engine_write(x->engine, x->other, buffer_of(x, c, run), err);
+}
+
 /* ---- counts ----------------------------------------------------------------------------------------------------- */
 
 /* Returns, for each tensor, the rank whose optimizer updates it; -1: none. */

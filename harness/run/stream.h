@@ -17,7 +17,7 @@
 #ifndef HT_HARNESS_RUN_STREAM_H
 #define HT_HARNESS_RUN_STREAM_H
 
-#include "common/ckpt/state.h"
+#include "common/ckpt/state_map.h"
 #include "harness/run/engine.h"
 #include "harness/run/ranks.h"
 
@@ -42,6 +42,16 @@ enum ht_status ht_stream_read(struct ht_stream *x, enum ht_status (*use)(void *c
 
 /* Returns rank 0's view of the residents of all ranks. Reading is HT_FAILED when two copies of an element differ. */
 struct ht_source ht_stream_source(struct ht_stream *x);
+
+/* Fills the residents with initial values, but for elements of the state. */
+enum ht_status ht_stream_begin(struct ht_stream *x, struct ht_error *err);
+/* Returns where the state's elements are. */
+const struct ht_state_map *ht_stream_map(const struct ht_stream *x);
+/* Read and write, as FP32, n elements of one of this rank's own copies from its element `first` on; at most a piece. */
+enum ht_status ht_stream_read_copy(struct ht_stream *x, const struct ht_state_copy *c, int64_t first, int64_t n,
+                                   float *out, struct ht_error *err);
+enum ht_status ht_stream_write_copy(struct ht_stream *x, const struct ht_state_copy *c, int64_t first, int64_t n,
+                                    const float *values, struct ht_error *err);
 
 void ht_stream_destroy(struct ht_stream *x); /* accepts NULL */
 

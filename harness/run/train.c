@@ -247,9 +247,11 @@ static enum ht_status keep_state(struct session *s, int32_t begin, struct ht_err
     struct ht_persist *p = s->persist;
     if (!p->state) return HT_OK;
     enum ht_status status = add_losses(s, begin, s->run_end, err);
-    if (status != HT_OK || !s->options->state.checkpoint) return status;
+    if (status != HT_OK || (!s->options->state.checkpoint && !p->stores)) return status;
     status = ht_stream_counts(s->stream, p->state, err);
-    return status == HT_OK ? ht_stream_read(s->stream, write_checkpoint, s, err) : status;
+    if (status == HT_OK && s->options->state.checkpoint) status = ht_stream_read(s->stream, write_checkpoint, s, err);
+    if (status != HT_OK || !p->stores) return status;
+    return ht_node_stores_save(p->stores, s->stream, p->state, s->run_end, p->settings, HT_PERSIST_SETTINGS, err);
 }
 
 /* Writes the weights of --save; every rank takes part. Keeps a failure for later: the report comes all the same. */
@@ -374,9 +376,13 @@ enum ht_status ht_train(const struct ht_options *options, const struct ht_job *j
     t.loss_scale[0] = ht_cpu_control_get(engine.cpu).scale;
     status = ht_ranks_make_residents(ranks, job->schedule, engine.arenas, err, &run.residents);
     if (status == HT_OK) status = ht_stream_create(ranks, job, &engine, run.residents, err, &session.stream);
-    if (status == HT_OK) status = ht_stream_fill(session.stream, persist->state, err);
+    if (status == HT_OK && ht_node_stores_resumes(persist->stores))
+        status = ht_node_stores_fill(persist->stores, session.stream, err);
+    else if (status == HT_OK)
+        status = ht_stream_fill(session.stream, persist->state, err);
     if (status == HT_OK) ht_persist_begin(persist, ht_stream_source(session.stream));
     if (status == HT_OK) status = run_steps(&session, &run, err, &t.trace);
+    if (status == HT_OK && persist->stores) status = ht_node_stores_finish(persist->stores, err, &t.stores);
     ht_stream_destroy(session.stream);
     ht_residents_destroy(run.residents);
     if (session.shown && session.terminal) fputs("\r\033[K", stderr);

@@ -9,6 +9,7 @@
 #include "common/trace/trace.h"
 #include "harness/run/emulate.h"
 #include "harness/run/job.h"
+#include "harness/run/node_stores.h"
 #include "harness/run/persist.h"
 #include "harness/run/ranks.h"
 #include "harness/run/tokens.h"
@@ -28,6 +29,7 @@ struct ht_training {
     int64_t *resident_peak_bytes; /* [n_ranks] of each rank's process, everything in it; 0: unknown */
     int32_t n_checkpoints;        /* written, and the time that it took beside the steps' */
     double checkpoints_s;
+    struct ht_store_figures stores; /* of this rank, with --store */
     int64_t foreign_bytes; /* of the GPU's memory at the end, beside arena and reserve: CUDA's own, other programs' */
     struct ht_cuda_slow_shape *slow; /* [n_slow]: matrix products that cuBLASLt has no algorithm for */
     size_t n_slow;

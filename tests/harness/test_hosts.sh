@@ -90,6 +90,18 @@ for system in zero_offload fsdp gpipe; do
     cmp -s one.csv two.csv || fail "$system: losses over two hosts: $(paste one.csv two.csv)"
 done
 
+# Node stores that only their own host sees: /dev/shm is each host's. The next run's nodes have changed places, so each rank's state
+# comes from the other host, by message. A host's store is lost: its replica suffices.
+mini=("${common[@]/gpt-tiny/gpt-mini}")
+run 0 train fsdp "${mini[@]}" --steps 3 --losses one.csv
+away 0 fsdp "${mini[@]}" --steps 1 --hosts h1:2,h2:2 --store /dev/shm/stored
+away 0 fsdp "${mini[@]}" --steps 2 --hosts h2:2,h1:2 --store /dev/shm/stored --resume --replicas 1
+grep -q "^read by rank 0 from peer: " out || fail "state from another host: $(cat out)"
+"$hosts" exec 1 rm -r /dev/shm/stored
+away 0 fsdp "${mini[@]}" --steps 3 --hosts h1:2,h2:2 --store /dev/shm/stored --resume --losses two.csv
+cmp -s one.csv two.csv || fail "stores of two hosts: $(paste one.csv two.csv)"
+for k in 1 2; do "$hosts" exec $k rm -r /dev/shm/stored; done
+
 # The last trace, gpipe's, is of both hosts: by one clock, no message ends before its send has begun, in either direction. Half a
 # round trip may be missing, which is long on a busy machine.
 "$python" - <<'PY' || fail "a message is received before it was sent"

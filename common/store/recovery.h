@@ -1,0 +1,42 @@
+/*
+ * A job goes on with other pipelines after nodes were lost or have joined (AutoHet, arXiv 2512.20953, Sec. IV and V-C, Fig. 10):
+ * what its ranks read from where, and how long that takes, beside a program that reads everything from the remote store
+ * (Varuna, Athlur et al., EuroSys 2022).
+ *
+ *     A   groups are lost, the nodes are there          own disks
+ *     B   a node is lost                                own disks, and the remote store for what only that node had
+ *     C   nodes join                                    peers
+ */
+#ifndef HT_STORE_RECOVERY_H
+#define HT_STORE_RECOVERY_H
+
+#include "common/store/price.h"
+
+/* Units [first, end) on tp ranks of a node, from `rank` on. The stages of all groups are a layout, whose groups may differ. */
+struct ht_store_stage {
+    int64_t first, end;
+    int32_t tp, rank, node;
+};
+
+struct ht_recovery {
+    const struct ht_store_stage *before, *after;
+    int64_t n_before, n_after;
+    const bool *lost; /* [rates.n_nodes] nodes that are gone, with their stores */
+    bool once;        /* the remote store sends an element once, not once a group. The paper says "complete model
+                          parameters" for each group only in scenario C */
+    struct ht_store_rates rates;
+    struct ht_store_reading how;
+};
+
+struct ht_recovery_price {
+    struct ht_store_price
+        stores; /* by the stores: all that was saved lies on the disks of the nodes before, and in the remote
+                                     store */
+    struct ht_store_price remote; /* all of it from the remote store */
+};
+
+/* Prices a recovery. HT_BAD_INPUT if a rate that it needs is 0; HT_INFEASIBLE if the stages before lack a unit. */
+enum ht_status ht_recovery_price(const struct ht_model *m, const struct ht_recovery *r, struct ht_error *err,
+                                 struct ht_recovery_price *out);
+
+#endif
