@@ -215,8 +215,9 @@ START_TEST(real_and_emulated)
 }
 END_TEST
 
-/* Eight ranks on two nodes of four: parts on ranks 2 to 5 lie on both. Each sends through its port, and of each node
-   the first over the NIC as well; the others' stay in the node and take their path through host memory. */
+/* Eight ranks on two nodes of four: parts on ranks 2 to 5 lie on both, as do those on 1, 3, 6 and 7. Each sends through its
+   port, and of each node the first over the NIC as well; the others' stay in the node and take their path through host
+   memory. */
 START_TEST(parts_over_nodes)
 {
     struct ht_scenario_request r = {.model = "gpt-tiny", .cluster = "sysx-2node"};
@@ -224,17 +225,18 @@ START_TEST(parts_over_nodes)
     struct graph g = {.sc = sc, .s = ht_links_schedule(&sc, "parts")};
     g.ports = ht_links_add(g.s, sc.cluster, false);
     const struct {
-        int32_t rank, first;
+        int32_t rank, parts[4];
         const char *takes;
-    } cases[] = {{2, 2, "rank 2 pcie d2h=5, node 0 nic out=5, rank 2 pcie h2d=5, node 0 nic in=5"},
-                 {3, 2, "rank 3 pcie d2h=5, rank 3 staged out=5, rank 3 pcie h2d=5, rank 3 staged in=5"},
-                 {4, 2, "rank 4 pcie d2h=5, node 1 nic out=5, rank 4 pcie h2d=5, node 1 nic in=5"},
-                 {1, 0, "rank 1 pcie d2h=5, rank 1 staged out=5, rank 1 pcie h2d=5, rank 1 staged in=5"},
-                 {0, 0, "rank 0 pcie d2h=5, rank 0 staged out=5, rank 0 pcie h2d=5, rank 0 staged in=5"}};
+    } cases[] = {{2, {2, 3, 4, 5}, "rank 2 pcie d2h=5, node 0 nic out=5, rank 2 pcie h2d=5, node 0 nic in=5"},
+                 {3, {2, 3, 4, 5}, "rank 3 pcie d2h=5, rank 3 staged out=5, rank 3 pcie h2d=5, rank 3 staged in=5"},
+                 {4, {2, 3, 4, 5}, "rank 4 pcie d2h=5, node 1 nic out=5, rank 4 pcie h2d=5, node 1 nic in=5"},
+                 {1, {0, 1, 2, 3}, "rank 1 pcie d2h=5, rank 1 staged out=5, rank 1 pcie h2d=5, rank 1 staged in=5"},
+                 {0, {0, 1, 2, 3}, "rank 0 pcie d2h=5, rank 0 staged out=5, rank 0 pcie h2d=5, rank 0 staged in=5"},
+                 {3, {1, 3, 6, 7}, "rank 3 pcie d2h=5, rank 3 staged out=5, rank 3 pcie h2d=5, rank 3 staged in=5"},
+                 {6, {1, 3, 6, 7}, "rank 6 pcie d2h=5, node 1 nic out=5, rank 6 pcie h2d=5, node 1 nic in=5"}};
     for (int32_t i = 0; i < (int32_t)(sizeof cases / sizeof *cases); i++) {
-        int32_t f = cases[i].first, group[] = {f, f + 1, f + 2, f + 3};
         add_op(&g, HT_OP_FORWARD, HT_LANE_COMPUTE, cases[i].rank, 0);
-        ht_charge_parts(g.s, g.ports, group, 4, 5);
+        ht_charge_parts(g.s, g.ports, cases[i].parts, 4, 5);
         takes(&g, i, 1, cases[i].takes);
     }
     add_op(&g, HT_OP_FORWARD, HT_LANE_COMPUTE, 0, 0);
