@@ -18,7 +18,7 @@
 
 #include "common/base/array.h"
 #include "common/base/rng.h"
-#include "common/kernels/plain.h"
+#include "tests/support/plain.h"
 
 enum { B = 4, T = 256, WARM_UP = 2, REPEATS = 9, INIT_SEED = 1, TOKEN_SEED = 2 };
 

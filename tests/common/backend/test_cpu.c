@@ -5,7 +5,7 @@
  * of the plain trainer, bit for bit.
  */
 #include "common/kernels/convert.h"
-#include "common/kernels/plain.h"
+#include "tests/support/plain.h"
 #include "common/schedule/verify.h"
 #include "tests/common/backend/cpu_graph.h"
 

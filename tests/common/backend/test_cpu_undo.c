@@ -7,7 +7,7 @@
 #include "common/backend/cuda.h"
 #include "common/base/array.h"
 #include "common/base/rng.h"
-#include "common/kernels/plain.h"
+#include "tests/support/plain.h"
 #include "common/kernels/undo.h"
 #include "common/mem/arena.h"
 #include "common/schedule/verify.h"

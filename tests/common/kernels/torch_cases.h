@@ -11,7 +11,7 @@
 
 #include "common/base/array.h"
 #include "common/base/rng.h"
-#include "common/kernels/plain.h"
+#include "tests/support/plain.h"
 
 #define DATA HT_SOURCE_DIR "/tests/data/kjv-200k.txt"
 

@@ -1,5 +1,5 @@
 /* The plain trainer. */
-#include "common/kernels/plain.h"
+#include "tests/support/plain.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -11,8 +11,8 @@
  *
  * In 16-bit numerics AdamW steps FP32 master copies; the units read these, rounded.
  */
-#ifndef HT_KERNELS_PLAIN_H
-#define HT_KERNELS_PLAIN_H
+#ifndef HT_TESTS_PLAIN_H
+#define HT_TESTS_PLAIN_H
 
 #include "common/kernels/adamw.h"
 #include "common/kernels/unit.h"
