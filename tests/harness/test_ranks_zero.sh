@@ -32,7 +32,7 @@ while read -r model system; do
     [ "$model" = gpt ] && common=("${gpt[@]}") || common=("${llama[@]}")
     # shellcheck disable=SC2086 # words
     run 0 train $system "${common[@]}" --batch 8 --losses u.csv
-    near 1e-6 $model.csv u.csv
+    near 1e-6 "$model.csv" u.csv
     [[ $system = gpipe*zero=1* ]] || continue # others' peaks go by when messages come
     grep -q "device 1 .*+0.00%" out || fail "$model, $system: the peak is not the predicted one: $(grep device out)"
 done <<LIST
@@ -46,7 +46,7 @@ llama dapple --ranks=4 --set pipelines=2,2 --set place=3,0,2,1 --set zero=1
 LIST
 
 for control in gate rollback; do
-    judged=(--batch 8 --control $control --clip 0.5 --inject-overflow 2:3)
+    judged=(--batch 8 --control "$control" --clip 0.5 --inject-overflow 2:3)
     run 0 train in_memory "${gpt[@]}" "${judged[@]}" --losses one.csv
     for zero in 1 2; do
         run 0 train dapple "${gpt[@]}" "${judged[@]}" --ranks 4 --set pipelines=2,2 --set zero=$zero --losses u.csv
@@ -60,7 +60,7 @@ for numerics in fp32 bf16; do
     near=$([ $numerics = fp32 ] && echo 1e-6 || echo 2e-3)
     for model in gpt llama; do
         [ $model = gpt ] && common=("${gpt[@]}") || common=("${llama[@]}")
-        common+=(--numerics $numerics)
+        common+=(--numerics "$numerics")
         run 0 train in_memory "${common[@]}" --batch 8 --losses one.csv
         rm -rf ck
         half in_memory "${common[@]}" --save one.safetensors
