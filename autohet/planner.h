@@ -119,15 +119,16 @@ enum ht_status autohet_partition(const struct autohet_stage *stages, int32_t n, 
    partition. */
 enum ht_status autohet_equal_layers(const struct autohet_stage *stages, int32_t n, int32_t layers, struct ht_error *err,
                                     int64_t *blocks);
-/* Returns the layers that fit by (4c): the largest l with l (layer + in_flight activation) + fixed <= memory, where
-   in_flight = min(K, P - p) micro-batches. */
+/* Memory of a stage, bytes. */
 struct autohet_memory {
     double layer_bytes, activation_bytes;       /* of a layer: states; kept for one micro-batch */
     double fixed_bytes, fixed_activation_bytes; /* the same beside the layers */
 };
+/* Returns the layers that fit by (4c): the largest l with l (layer + in_flight activation) + fixed <= memory, where
+   in_flight = min(K, P - p) micro-batches. */
 int32_t autohet_most_layers(const struct autohet_memory *m, double memory_bytes, int32_t stages, int32_t stage,
                             double micro_batches);
-/* Returns the bytes of a stage by (4c). */
+/* Returns the bytes of a stage by (4c): l (layer + in_flight activation) + fixed. */
 double autohet_stage_bytes(const struct autohet_memory *m, int64_t layers, int32_t stages, int32_t stage,
                            double micro_batches);
 
