@@ -6,7 +6,7 @@
 
 #include <stddef.h>
 
-/* What profiling says of a GPU type at a tensor-parallel degree (Sec. III-D). */
+/* Costs that profiling gives of a GPU type at a tensor-parallel degree (Sec. III-D). */
 struct autohet_type_profile {
     double unit_power;               /* g of a unit */
     int64_t memory_bytes;            /* of a GPU */

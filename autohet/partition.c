@@ -46,7 +46,7 @@ static int64_t cap(const struct autohet_stage *s, double bound)
     return fits < s->most ? (int64_t)fits : s->most;
 }
 
-/* Fills `blocks` with the cheapest division whose stages take at most `bound`. Returns false if there is none. order:
+/* Fills `blocks` with the cheapest division whose stages take at most `bound`. Returns false if no division does. order:
    stages by rising tau. */
 static bool fill(const struct autohet_stage *stages, const int32_t *order, int32_t n, int32_t layers, double bound,
                  int64_t *blocks)

@@ -213,7 +213,7 @@ static enum ht_status decide(struct planner *q, struct ht_error *err, struct ht_
     int32_t fastest = 0;
     double off = 0;
     enum ht_status status = find_fitting(q, err);
-    if (!status && !q->settings->any_fit) status = simulate(q, out, err, &fastest, &off);
+    if (!status && !ht_settings_any_fit(q->settings)) status = simulate(q, out, err, &fastest, &off);
     if (status) return status;
     bool choose = ht_setting(q->settings, "choose", 0);
     const struct autohet_candidate *c = &q->all.list[choose ? fastest : 0];

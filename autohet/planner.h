@@ -73,7 +73,7 @@ static inline int32_t autohet_count(const struct autohet_grouping *g, int32_t gr
 
 /* Solves eq. (3) for D groups: maximises the smallest effective power such that each group has M_min and all units are
    assigned. Of equally good groupings it takes the first, groups and groupings compared by the counts of the strongest
-   type, then of the next; groups fall, so the most even grouping is the first. HT_INFEASIBLE if there is none. The caller
+   type, then of the next; groups fall, so the most even grouping is the first. HT_INFEASIBLE if no grouping is possible. The caller
    frees *out. */
 enum ht_status autohet_group(const struct autohet_grouping_problem *problem, struct ht_error *err,
                              struct autohet_grouping *out);

@@ -16,7 +16,7 @@
 #include "baselines/chunk_model.h"
 #include "common/draft/draft_extra.h"
 
-/* The state of the builder. Rows of unused ends: -1 where there is none. */
+/* The state of the builder. Rows of unused ends: -1 where a unit has no such row. */
 struct ht_chunk_graph {
     const struct ht_chunk_style *style;
     const struct ht_chunk_model *m;

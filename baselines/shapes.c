@@ -150,7 +150,8 @@ static enum ht_status try_shape(struct sweep *s, const struct shape *x, struct h
     int64_t ns = 0;
     enum ht_status status = set_shape(s, x, err, &plan);
     if (!status) status = ht_candidate_prove(s->self, s->scenario, &plan, err, &c);
-    if (!status && !s->settings->any_fit) status = ht_candidate_simulate(&c, s->scenario, s->profile, err, &ns);
+    if (!status && !ht_settings_any_fit(s->settings))
+        status = ht_candidate_simulate(&c, s->scenario, s->profile, err, &ns);
     snprintf(name, sizeof name, "tp %d, pp %d, dp %d%s", (int)x->tp, (int)x->pp, (int)x->dp,
              x->recompute ? ", again" : "");
     if (!status) ht_plan_input(best, name, "s", 1e-9 * (double)ns);
@@ -237,7 +238,7 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
         for (int64_t q = 1; t * q <= n && !status; q++) {
             struct shape x = {t, q, n / (t * q), false};
             if (n % (t * q) || (tp && tp != t) || (pp && pp != q) || !possible(&s, &x)) continue;
-            if (settings->any_fit && s.least_ns == 0) continue;
+            if (ht_settings_any_fit(settings) && s.least_ns == 0) continue;
             status = try_both(&s, x, err, out);
         }
     if (status) return status;

@@ -101,6 +101,11 @@ void ht_plan_free(struct ht_plan *plan);
 int64_t ht_setting(const struct ht_settings *settings, const char *name, int64_t otherwise);
 /* Returns the forced variable, such as a vector; NULL if it is not forced. */
 const struct ht_variable *ht_setting_variable(const struct ht_settings *settings, const char *name);
+/* Returns true if the first plan that fits will do. settings may be NULL: none. */
+static inline bool ht_settings_any_fit(const struct ht_settings *settings)
+{
+    return settings && settings->any_fit;
+}
 void ht_settings_free(struct ht_settings *settings);
 /* Reads "c=3" or "m=4,2,1" into settings. HT_BAD_INPUT if the system has no such knob, or the text breaks the grammar
    of variable.h or the knob's range. */

@@ -72,9 +72,13 @@ static const struct ht_system *const systems[] = {
 
 /* Ablations and variants that a paper compares its method with, and the example: not what one would train with. */
 static const struct ht_system *const ablations[] = {
-    &ht_autohete_nops, &cephalo_cb,     &cephalo_mb,        &sysx_cfg0,   &sysx_cfg1,  &sysx_cfg2,
-    &sysx_cfg3,        &sysx_cfg4,      &ht_example_stream, &lohan_naive, &lohan_zero, &lohan_cpuact,
-    &lohan_ds,         &lohan_artifact, &lohan_cap,         &lohan_g10,   &lohan_cm,
+    &autohet_mapped,   &autohet_grouped, &autohet_one_pipeline,
+    &ht_autohete_nops, &cephalo_cb,      &cephalo_mb,
+    &sysx_cfg0,        &sysx_cfg1,       &sysx_cfg2,
+    &sysx_cfg3,        &sysx_cfg4,       &ht_example_stream,
+    &lohan_naive,      &lohan_zero,      &lohan_cpuact,
+    &lohan_ds,         &lohan_artifact,  &lohan_cap,
+    &lohan_g10,        &lohan_cm,
 };
 
 bool ht_system_is_ablation(const struct ht_system *system)
