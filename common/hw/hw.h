@@ -267,8 +267,10 @@ bool ht_hw_gpu_name(int64_t index, char buf[HT_NAME_BYTES]);
 bool ht_hw_cpu_name(int64_t index, char buf[HT_NAME_BYTES]);
 bool ht_hw_link_name(int64_t index, char buf[HT_NAME_BYTES]);
 bool ht_hw_ssd_name(int64_t index, char buf[HT_NAME_BYTES]);
-/* Load a GPU or a CPU by catalogue name. */
+/* Load a part by catalogue name. */
 enum ht_status ht_gpu_load(const char *name, struct ht_error *err, struct ht_gpu *out);
 enum ht_status ht_cpu_load(const char *name, struct ht_error *err, struct ht_cpu *out);
+enum ht_status ht_link_load(const char *name, struct ht_error *err, struct ht_link *out);
+enum ht_status ht_ssd_load(const char *name, struct ht_error *err, struct ht_ssd *out);
 
 #endif

@@ -18,8 +18,4 @@ enum ht_status ht_part_ssd(const struct ht_node *node, struct ht_error *err, str
 enum ht_status ht_between_read(const struct ht_node *list, int32_t n_groups, struct ht_error *err,
                                struct ht_cluster *cluster);
 
-/* Loads a link by catalogue name. */
-enum ht_status ht_ssd_load(const char *name, struct ht_error *err, struct ht_ssd *out);
-enum ht_status ht_link_load(const char *name, struct ht_error *err, struct ht_link *out);
-
 #endif

@@ -191,6 +191,55 @@ static enum ht_status add_gpu(const char *name, struct ht_table *t, json_t *list
     return HT_OK;
 }
 
+static enum ht_status add_cpu(const char *name, struct ht_table *t, json_t *list, struct ht_error *err)
+{
+    struct ht_cpu c;
+    char text[HT_QUANTITY_TEXT];
+    enum ht_status status = ht_cpu_load(name, err, &c);
+    if (status != HT_OK) return status;
+    ht_table_cell(t, "%s", name);
+    ht_table_cell(t, "%lld", (long long)c.cores);
+    ht_table_cell(t, "%s", ht_format_quantity(HT_BYTES_PER_S, c.dram_bytes_per_s, text));
+    ht_table_cell(t, "%s", ht_format_quantity(HT_FLOPS_PER_S, c.core_flops_per_s, text));
+    json_array_append_new(list, json_pack("{s:s,s:I,s:f,s:f,s:f,s:s}", "name", name, "cores", (json_int_t)c.cores,
+                                          "dram_bytes_per_s", c.dram_bytes_per_s, "dram_efficiency", c.dram_efficiency,
+                                          "core_flops_per_s", c.core_flops_per_s, "source", c.source));
+    return HT_OK;
+}
+
+static enum ht_status add_link(const char *name, struct ht_table *t, json_t *list, struct ht_error *err)
+{
+    struct ht_link l;
+    char text[HT_QUANTITY_TEXT];
+    enum ht_status status = ht_link_load(name, err, &l);
+    if (status != HT_OK) return status;
+    ht_table_cell(t, "%s", name);
+    ht_table_cell(t, "%s", ht_format_quantity(HT_BYTES_PER_S, l.bytes_per_s, text));
+    ht_table_cell(t, "%s", ht_format_quantity(HT_BYTES_PER_S, l.bytes_per_s * l.efficiency, text));
+    ht_table_cell(t, "%s", ht_format_quantity(HT_TIME, (double)l.latency_ns, text));
+    json_array_append_new(list, json_pack("{s:s,s:f,s:f,s:b,s:I,s:s}", "name", name, "bytes_per_s", l.bytes_per_s,
+                                          "efficiency", l.efficiency, "duplex", (int)l.duplex, "latency_ns",
+                                          (json_int_t)l.latency_ns, "source", l.source));
+    return HT_OK;
+}
+
+static enum ht_status add_ssd(const char *name, struct ht_table *t, json_t *list, struct ht_error *err)
+{
+    struct ht_ssd s;
+    char text[HT_QUANTITY_TEXT];
+    enum ht_status status = ht_ssd_load(name, err, &s);
+    if (status != HT_OK) return status;
+    ht_table_cell(t, "%s", name);
+    ht_table_bytes(t, s.capacity_bytes);
+    ht_table_cell(t, "%s", ht_format_quantity(HT_BYTES_PER_S, s.read_bytes_per_s, text));
+    ht_table_cell(t, "%s", ht_format_quantity(HT_BYTES_PER_S, s.write_bytes_per_s, text));
+    json_array_append_new(list, json_pack("{s:s,s:I,s:f,s:f,s:f,s:s}", "name", name, "capacity_bytes",
+                                          (json_int_t)s.capacity_bytes, "read_bytes_per_s", s.read_bytes_per_s,
+                                          "write_bytes_per_s", s.write_bytes_per_s, "efficiency", s.efficiency,
+                                          "source", s.source));
+    return HT_OK;
+}
+
 static enum ht_status add_cluster(const char *name, struct ht_table *t, json_t *list, struct ht_error *err)
 {
     struct ht_cluster *c;
@@ -333,6 +382,11 @@ static const struct kind {
      false, false},
     {"gpus", "<gpu|>memory|>fp32 peak|>fp16 peak|>bf16 peak|>memory bandwidth", ht_hw_gpu_name, add_gpu,
      "\npeaks are dense, 16-bit ones with FP32 accumulation; -: no such units, priced at the fp32 peak\n", false, true},
+    {"cpus", "<processor|>cores|>memory bandwidth|>fp32 peak of a core", ht_hw_cpu_name, add_cpu, "\nof one socket\n",
+     false, true},
+    {"links", "<link|>raw rate|>of a large copy|>latency", ht_hw_link_name, add_link, "\nin one direction\n", false,
+     true},
+    {"ssds", "<disk|>capacity|>read|>write", ht_hw_ssd_name, add_ssd, "", false, true},
     {"clusters",
      "<cluster|>nodes|<devices (memory of each)|<processor of a node|>memory of a node|<SSDs of a node|>price",
      ht_hw_cluster_name, add_cluster, "", false, true},
@@ -382,17 +436,18 @@ static enum ht_status run(const struct ht_options *options, struct ht_error *err
     for (size_t i = 0; i < HT_COUNT(kinds); i++)
         if (!strcmp(options->words[0], kinds[i].name)) return list_kind(&kinds[i], options->json, err);
     return ht_fail(err, HT_BAD_INPUT,
-                   "list: unknown kind '%s'; expected systems, models, gpus, clusters, software, experiments or stores",
+                   "list: unknown kind '%s'; expected systems, models, gpus, cpus, links, ssds, clusters, software, "
+                   "experiments or stores",
                    options->words[0]);
 }
 
 const struct ht_command ht_cmd_list = {
     .name = "list",
     .args = "KIND [SYSTEM | DIR..]",
-    .help =
-        "what can be named: systems, models, gpus, clusters, software, experiments, stores\vsystems SYSTEM lists the "
-        "plan variables of one system. stores DIR.. shows the steps in node stores, and which store has what share "
-        "of each unit of the newest whole one.",
+    .help = "what can be named: systems, models, gpus, cpus, links, ssds, clusters, software, experiments, "
+            "stores\vsystems SYSTEM lists the "
+            "plan variables of one system. stores DIR.. shows the steps in node stores, and which store has what share "
+            "of each unit of the newest whole one.",
     .groups = HT_OPT_CHECK,
     .min_words = 1,
     .max_words = HT_MAX_WORDS,
