@@ -53,6 +53,22 @@ refused 2 "unknown gpu 'rtx4091'" advise --model gpt-tiny --gpus rtx4091 --ram 6
 refused 2 "advise: expected --cluster or --gpus, not both" advise --model gpt-tiny --gpus rtx4090 --ram 64GB --cluster lohan-4090
 refused 2 "the cluster has no 't4'" advise --model gpt-tiny --gpus rtx4090 --ram 64GB --only t4
 
+# What new prints loads; that of parts is the cluster that the parts are.
+for kind in cluster model experiment; do
+    run 0 new $kind
+    cp out "new-$kind.yaml"
+done
+run 0 plan zero3_offload_ckpt --model new-model.yaml --cluster new-cluster.yaml --batch 2 --seq 512 --host-memory 256GB
+run 0 experiment new-experiment.yaml --out new-results
+run 0 new cluster --gpus rtx4090:2,t4:2 --ram 64GB
+cp out parts.yaml
+run 0 sim zero_offload --model gpt2-124m --cluster parts.yaml --batch 8 --json
+cp out a.json
+run 0 sim zero_offload --model gpt2-124m --gpus rtx4090:2,t4:2 --ram 64GB --batch 8 --json
+[ "$(json out 'd["iteration_time_s"]')" = "$("$python" -c 'import json; print(json.load(open("a.json"))["iteration_time_s"])')" ] ||
+    fail "new cluster prints another cluster than its parts"
+refused 2 "new: unknown kind 'things'" new things
+
 # Ctrl-C: exit code 130, and what was found.
 "$hetbench" advise --model llama-7b --gpus a100-40gb:8 --ram 1TB --batch 2048 --systems in_memory,zero_offload,fsdp,stronghold,sysx,autohete \
     >out 2>err &
