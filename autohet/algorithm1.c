@@ -17,6 +17,7 @@
 #include "autohet/algorithm1.h"
 
 #include "common/base/array.h"
+#include "common/schedule/schedule.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -217,6 +218,6 @@ enum ht_status autohet_algorithm1(const struct autohet_problem *p, struct ht_err
             if (allowed(p, n)) plan_groups(p, &p->degrees[i], n, out);
     }
     if (out->n) return HT_OK;
-    return ht_fail(err, HT_INFEASIBLE, "no grouping of the GPUs has a group's memory and a layer for each stage%s",
-                   p->groups ? " in the number of groups that is forced" : "");
+    return ht_fail_memory(err, HT_DEVICE, "no grouping of the GPUs has a group's memory and a layer for each stage%s",
+                          p->groups ? " in the number of groups that is forced" : "");
 }

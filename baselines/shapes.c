@@ -51,6 +51,7 @@ struct sweep {
     const struct ht_settings *settings;
     int64_t least_ns;
     int tried;
+    int lacks; /* of ht_error, of the last shape that does not fit */
 };
 
 /* ---- balance --------------------------------------------------------------------------------------------------- */
@@ -195,13 +196,14 @@ static bool possible(const struct sweep *s, const struct shape *x)
 static enum ht_status try_both(struct sweep *s, struct shape x, struct ht_error *err, struct ht_plan *best)
 {
     const struct ht_variable *forced = ht_setting_variable(s->settings, "recompute");
-    struct ht_error why;
+    struct ht_error why = {0};
     enum ht_status status = HT_INFEASIBLE;
     for (int again = forced && forced->value; again < 2 && status == HT_INFEASIBLE; again++) {
         x.recompute = again;
         status = try_shape(s, &x, &why, best);
         if (forced) break;
     }
+    if (status == HT_INFEASIBLE) s->lacks = why.lacks;
     return status == HT_INFEASIBLE || !status ? HT_OK : ht_fail(err, status, "%s", why.text);
 }
 
@@ -231,6 +233,7 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
     struct sweep s = {self, scenario, profile, settings, .least_ns = INT64_MAX};
     int64_t n = ht_scenario_ranks(scenario), tp = ht_setting(settings, "tp", 0), pp = ht_setting(settings, "pp", 0);
     enum ht_status status = HT_OK;
+    static const char none[] = "none of %d shapes of %lld devices fits";
     *out = (struct ht_plan){.planned_bytes = {-1, 0, 0, 0}};
     if (ht_setting_variable(settings, "pipelines") || ht_setting_variable(settings, "place"))
         return take_forced(settings, err, out);
@@ -243,7 +246,8 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
         }
     if (status) return status;
     if (s.least_ns == INT64_MAX)
-        return ht_fail(err, HT_INFEASIBLE, "none of %d shapes of %lld devices fits", s.tried, (long long)n);
+        return s.lacks ? ht_fail_memory(err, s.lacks - 1, none, s.tried, (long long)n)
+                       : ht_fail(err, HT_INFEASIBLE, none, s.tried, (long long)n);
     snprintf(out->why, sizeof out->why, "the fastest of %d shapes that fit, of %d tried", out->n_inputs, s.tried);
     return HT_OK;
 }

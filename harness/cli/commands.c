@@ -26,7 +26,7 @@ static void help(FILE *out)
                 (int)strcspn(text, "\v"), text);
     }
     fputs("\nEvery command takes --help and --json.\n\nExamples:\n"
-          "  hetbench advise --model llama-13b --gpus rtx4090:2 --ram 128GB\n"
+          "  hetbench advise --model llama-7b --gpus rtx4090:2 --ram 128GB\n"
           "  hetbench list systems\n"
           "  hetbench sim zero_offload --model autohete-4b --cluster autohete-1gpu --batch 8\n"
           "  hetbench compare --models autohete-2b,autohete-4b --cluster autohete-1gpu\n"
