@@ -30,9 +30,10 @@ struct ht_way {
     const char *system;
     size_t cards; /* index */
     int64_t batch, micro_batch;
-    double tokens_per_s; /* 0: it does not run, and why */
+    double tokens_per_s; /* 0: it does not run, or is slower than what counts */
+    bool fits;           /* some micro-batch does; else why none: */
     char reason[512];
-    int lacks; /* 1 + the enum ht_tier whose memory is missing; 0: another reason, or it runs */
+    int lacks; /* 1 + the enum ht_tier whose memory is missing; 0: another reason */
 };
 
 struct ht_search {

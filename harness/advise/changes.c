@@ -69,7 +69,7 @@ static bool may_gain(const struct ht_search *s, size_t system, enum change chang
     const struct ht_way *way = &s->ways[system]; /* on all cards */
     for (size_t i = 0; i < n; i++)
         if (!strcmp(s->ways[best[i]].system, way->system)) return true;
-    if (way->tokens_per_s > 0) return false;
+    if (way->fits) return false;
     if (change == ADD_CARD) return way->lacks == 1 + HT_DEVICE;
     if (change == MORE_MEMORY) return way->lacks == 1 + HT_HOST;
     return change == MORE_DISKS;

@@ -126,6 +126,7 @@ static enum ht_status try_micro_batch(struct ht_search *s, struct ht_way *way, i
         return HT_OK;
     }
     if (status != HT_OK) return status;
+    way->fits |= job.answer == HT_OK;
     if (job.answer != HT_OK) { /* the smallest micro-batch comes last, so its reason stays */
         snprintf(way->reason, sizeof(way->reason), "%.500s", job.reason);
         way->lacks = job.lacks;
@@ -165,7 +166,6 @@ static enum ht_status try_way(struct ht_search *s, struct ht_way *way, bool exha
     while (2 * first <= most) first *= 2;
     for (int64_t m = first; m && status == HT_OK; m /= 2)
         if (most % m == 0) status = try_micro_batch(s, way, m, exhaustive, err);
-    if (status == HT_OK && way->tokens_per_s > 0) way->lacks = 0;
     return status;
 }
 

@@ -215,7 +215,7 @@ static json_t *refused_json(const struct advice *a)
         const struct ht_way *way = &a->search.ways[i];
         const struct ht_system *system;
         struct ht_error ignored;
-        if (way->tokens_per_s > 0 || !*way->reason || ht_system_find(way->system, &ignored, &system) != HT_OK) continue;
+        if (way->fits || !*way->reason || ht_system_find(way->system, &ignored, &system) != HT_OK) continue;
         const char *lacks = way->lacks ? ht_tier_name((enum ht_tier)(way->lacks - 1))
                             : system->disk && !a->cluster->nodes[0].has_ssds ? "disk"
                                                                              : NULL;
