@@ -281,8 +281,8 @@ static enum ht_status report(const struct resharding *r, struct ht_error *err)
                    o->reshard.check ? " and read back: every byte is the same" : "");
         if (o->state.save) printf("weights written to %s\n", ht_shown(o->state.save, out, sizeof(out)));
     }
+    if (o->json || !o->reshard.to) ht_table_destroy(t);
     json_decref(paths);
-    ht_table_destroy(t);
     return status;
 }
 

@@ -159,7 +159,6 @@ static void print_bitmap(const struct ht_catalog *c, struct ht_version v, const 
         }
     }
     ht_table_print(t, "", stdout);
-    ht_table_destroy(t);
     free(parts);
 }
 
@@ -228,8 +227,8 @@ enum ht_status ht_list_stores(const struct ht_options *options, struct ht_error 
         if (newest.step >= 0) printf("\nshares of step %lld, the newest whole one\n", (long long)newest.step);
         if (newest.step >= 0) print_bitmap(&c, newest, &of_newest);
     }
+    if (options->json) ht_table_destroy(t);
     json_decref(list);
-    ht_table_destroy(t);
     free(versions);
     ht_catalog_free(&c);
     return status;

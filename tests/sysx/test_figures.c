@@ -368,6 +368,8 @@ START_TEST(random_pipelines)
         y.order = HT_PIPE_AFAB;
         y.d = 1 + (int32_t)draw(seed, &at, 4);
         y.offload = y.recompute = true;
+        y.segment = y.recomputed = 0; /* whole stages: the backward pass is on another rank */
+        y.attention_only = false;
         y.backward_rank = one.backward_rank;
         y.hooks = one.hooks;
         check_random(seed, &at, y);
