@@ -19,7 +19,7 @@ struct ht_cluster *ht_cluster_copy(const struct ht_cluster *c)
         memcpy(m->groups, c->nodes[i].groups, sizeof(*m->groups) * (size_t)m->n_groups);
     }
     copy->between = HT_NEW_ARRAY(struct ht_between, c->n_between);
-    memcpy(copy->between, c->between, sizeof(*c->between) * (size_t)c->n_between);
+    if (c->n_between) memcpy(copy->between, c->between, sizeof(*c->between) * (size_t)c->n_between);
     return copy;
 }
 
