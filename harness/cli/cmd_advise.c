@@ -354,8 +354,8 @@ static void print_changes(const json_t *root, double best)
     size_t i;
     const json_t *row;
     char gain[HT_QUANTITY_TEXT], rate[HT_QUANTITY_TEXT];
-    struct ht_table *t = ht_table_create("<change|>brings|>tokens/s with it|<then fastest");
     if (!json_array_size(json_object_get(root, "changes"))) return;
+    struct ht_table *t = ht_table_create("<change|>brings|>tokens/s with it|<then fastest");
     json_array_foreach(json_object_get(root, "changes"), i, row)
     {
         ht_table_cell(t, "%s", said(row, "change"));
