@@ -31,7 +31,7 @@ struct ht_chunk_graph {
 };
 
 struct ht_chunk_style {
-    /* What the host waits for beside data on one device. On several, nothing overlaps (HT_BLOCKS_ALL). */
+    /* Waits of the host beside those for data, on one device. On several, nothing overlaps (HT_BLOCKS_ALL). */
     enum ht_blocking blocking;
     /* The host's copy of a chunk stays allocated, so that only the device's unused end comes and goes. Else a chunk is in
        one tier at a time. */

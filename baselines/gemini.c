@@ -27,7 +27,7 @@
  *     ssd out                                                                                    M0    M1    M2    MH
  *
  * auto=0, the repository's default, places by two fractions. The first chunks, 1 - offload_optim_frac of them, are on
- * the device with their states. If that is none, 1 - offload_param_frac of the chunks of parameters may stay
+ * the device with their states. If no chunk does, 1 - offload_param_frac of the chunks of parameters may stay
  * (HT_IDLE_LEAVE). auto=1 offloads all states and places by the warm-up's statistics (HT_LAST_USED_LEAVES). Inputs of
  * blocks stay on the device, and the rest of a block is recomputed (LoHan, Sec. V-A): c = L.
  *

@@ -17,7 +17,7 @@ bool ht_is_text(const char *text);
    overlap the text. A second call changes nothing, because a text without other bytes stays as it is. */
 const char *ht_shown(const char *text, char *buf, size_t n);
 
-/* Returns the index of a text among n names; n if it is none of them. */
+/* Returns the index of a text among n names; n if no name equals it. */
 size_t ht_index_of(const char *text, const char *const *names, size_t n);
 
 #endif
