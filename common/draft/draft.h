@@ -59,7 +59,7 @@ struct ht_draft {
     struct ht_lanes *lanes; /* of the current rank */
     struct ht_links *links; /* [n_ranks], see common/draft/links.h */
 
-    /* Rows: [n_units + 1], or [(n_units + 1) * n_mb] at ht_draft_at; -1 where there is none. */
+    /* Rows: [n_units + 1], or [(n_units + 1) * n_mb] at ht_draft_at; -1 where a unit has no such row. */
     int32_t *param, *master, *momentum, *variance;
     int32_t *grad;              /* the accumulator, which is also micro-batch 0's fresh gradient */
     int32_t *grad_mb;           /* fresh gradient of micro-batch j > 0 */
@@ -166,7 +166,7 @@ int32_t ht_draft_accumulate(struct ht_draft *g, int32_t lane, int32_t unit, int3
    micro-batch 0's copy, HT_PRODUCE or, where G(u) is resident, HT_UPDATE. Returns the last op. */
 int32_t ht_draft_gradient_to_host(struct ht_draft *g, int32_t unit, int32_t mb, unsigned to_flags);
 /* Appends, on the compute lane, the addition to the sum of the gradient that ht_draft_wait_reduced names, and its step
-   with the last micro-batch. Returns the last op, or `before` if there is none. */
+   with the last micro-batch. Returns the last op, or `before` if it appends no op. */
 int32_t ht_draft_update_on_device(struct ht_draft *g, int32_t unit, int32_t mb, int32_t before);
 /* Appends the optimizer step of n units on the compute lane or a host lane; it reads G(u) in that lane's tier. On the
    host it also writes the 16-bit copy of P, if there is one. release_grad: the step frees the gradients. */

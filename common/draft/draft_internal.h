@@ -10,7 +10,7 @@
         -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1                                                     \
     }
 
-/* What a draft keeps for itself. In the flags of a program see struct ht_program. */
+/* State that a draft keeps for itself. In the flags of a program see struct ht_program. */
 struct ht_draft_state {
     struct ht_scenario *of_part;  /* owned copy of the scenario with one part's model if tp > 1, else NULL */
     struct ht_layout *own_layout; /* the layout if ht_draft_begin made it, else NULL */

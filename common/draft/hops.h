@@ -28,7 +28,7 @@ struct ht_hops {
     void (*on_read)(void *system, int32_t turn, int32_t unit);
     void *system;
     int32_t *computed; /* [n_turns * sharers] at ht_hops_at: last compute op of a turn, which the system sets */
-    /* What the hops have done so far. */
+    /* Progress of the hops. */
     int32_t n_turns;
     int32_t *fetched;     /* [n_turns * sharers] last copy to the device of what a turn needs; a system may add */
     int32_t last, before; /* last fetch; op for which those wait that begin with the first turn; or -1 */
