@@ -151,7 +151,7 @@ static enum ht_status try_micro_batch(struct ht_search *s, struct ht_way *way, i
 }
 
 /* Tries the micro-batches that were asked for, or all powers of two that fit the batch, the largest first. A system that
-   plans its own is asked once. */
+   plans each rank's part is asked for its own first: Cephalo chooses, FSDP takes one that is too large for much. */
 static enum ht_status try_way(struct ht_search *s, struct ht_way *way, bool exhaustive, struct ht_error *err)
 {
     const struct ht_system *system;
@@ -160,7 +160,7 @@ static enum ht_status try_way(struct ht_search *s, struct ht_way *way, bool exha
     int64_t n_gpus = s->cards[way->cards].n_gpus, most = way->batch = batch_for(s, system, n_gpus);
     if (s->options->request.micro_batch)
         return try_micro_batch(s, way, s->options->request.micro_batch, exhaustive, err);
-    if (system->division == HT_PLANNED_REPLICAS) return try_micro_batch(s, way, 0, exhaustive, err);
+    if (system->division == HT_PLANNED_REPLICAS) status = try_micro_batch(s, way, 0, exhaustive, err);
     if (system->division != HT_PIPELINES) most /= n_gpus;
     int64_t first = 1;
     while (2 * first <= most) first *= 2;
