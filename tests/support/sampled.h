@@ -1,6 +1,6 @@
 /*
- * Tests with more cases than every run can afford draw a part of them: of each few in a row one, by a seed that is
- * another in each run and is printed. HT_SEED=N in the environment draws the cases of that run again; HT_FULL=1
+ * Tests with more cases than every run can afford draw a part of them: of each few in a row one, the same in each
+ * run. HT_SEED=N in the environment draws others; HT_SEED=random others in each run, and prints its number; HT_FULL=1
  * runs all.
  */
 #ifndef TESTS_SUPPORT_SAMPLED_H
@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -24,7 +25,11 @@ static inline struct sampling sampling_begin(void)
 {
     const char *given = getenv("HT_SEED");
     struct sampling s = {.full = getenv("HT_FULL") != NULL};
-    s.seed = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL) * 32768 + (uint64_t)getpid() % 32768;
+    if (given && strcmp(given, "random") == 0) {
+        s.seed = (uint64_t)time(NULL) * 32768 + (uint64_t)getpid() % 32768;
+    } else {
+        s.seed = given ? strtoull(given, NULL, 10) : 1;
+    }
     printf("HT_SEED=%llu%s\n", (unsigned long long)s.seed, s.full ? ": all cases" : "");
     fflush(stdout);
     return s;
