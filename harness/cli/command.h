@@ -29,6 +29,7 @@ enum ht_option_group {
     HT_OPT_ADVISE = 32768,
     HT_OPT_RESHARD = 65536,
     HT_OPT_PARTS = 262144, /* of a cluster: --gpus and the others */
+    HT_OPT_DRAW = 524288,  /* a picture of the plan */
     HT_OPT_CHECK = 131072, /* of stores' files */
     HT_OPT_SHAPE = 8192,   /* the scenario without its cluster: profile has only this of it */
 };

@@ -104,7 +104,7 @@ struct ht_options {
     const char *words[HT_MAX_WORDS]; /* not options: a system, a kind of list */
     int64_t n_words;
     bool json, help;
-    const char *out, *trace;
+    const char *out, *trace, *draw;
     struct ht_scenario_request request;
     struct ht_parts_options parts;
     struct ht_plan_options plan;

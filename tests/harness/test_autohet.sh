@@ -17,6 +17,27 @@ refused 3 "tp is 3; expected a degree that divides" "${plan[@]}" --cluster autoh
 refused 2 "l is not set; expected pipelines, l, blocks and place together" "${plan[@]}" --cluster autohet-4a100-2h800 --set pipelines=6
 refused 3 "none of [0-9]+ shapes of 5 devices fits" plan megatron_3d "${plan[@]:2}" --cluster autohet-1a100-4h20 --set pp=2
 
+# The plan drawn, with and without a schedule; what has no pipelines, and what cannot be written.
+if /usr/bin/python3 -c 'import matplotlib' 2>/dev/null; then
+    published=(--cluster autohet-4a100-2h800 --set rank=3 --set K=16 --set g=1,1,1,1,2,2)
+    run 0 "${plan[@]}" "${published[@]}" --draw plan.svg
+    "$python" - <<'PY' || fail "the plan's picture lacks a part"
+import re
+text = re.findall("<!-- (.*?) -->", open("plan.svg").read())  # matplotlib says each text in a comment
+want = ["group 0", "8 micro-batches", "GPUs 4,5: h800-80gb, node 1", "32 layers, 0-31", "GPUs 2,3: a100-80gb, node 0", "16 layers, 16-31",
+        "4 + 0", "5 + 3", "memory, GB", "ring over nodes", "states"]
+missing = [w for w in want if w not in text]
+assert not missing and "idle, % of the iteration" not in text, (missing, text)
+PY
+    run 0 sim "${plan[@]:1}" "${published[@]}" --draw sim.png --json
+    [ "$(wc -c <sim.png)" -gt 20000 ] && json out 'd["iteration_time_s"]' >/dev/null || fail "sim --draw"
+    refused 2 "the plan has no pipelines; expected a system that plans pipelines, l, blocks and place" \
+        plan cephalo "${plan[@]:2}" --cluster autohet-4a100-2h800 --draw no.png
+    refused 2 "no.txt: expected a name that ends in .png or .svg" "${plan[@]}" "${published[@]}" --draw no.txt
+    refused 2 "none/no.png: cannot be written: .*No such file or directory" "${plan[@]}" "${published[@]}" --draw none/no.png
+    [ "$(find . -name '*.partial')" = "" ] && [ ! -e no.png ] || fail "a picture that was refused left something"
+fi
+
 # unlike WEAK STRONG RATE: two nodes of emulated devices, of so many on the first and on the second, which are RATE GFLOP/s fast.
 unlike() {
     emulated_nodes 1 "$1" | sed 's/name: core,/name: weak,/'
