@@ -93,7 +93,7 @@ static enum ht_status run_row(void *ctx, size_t i, struct ht_error *err)
     struct ht_evaluation e;
     enum ht_status status = ht_evaluate(c->set.options, system, m->name, err, &e);
     if (status == HT_BAD_INPUT) {
-        c->rows[i] = ht_refused_row(&c->set, c->set.options, system, m->name, &m->model, err);
+        c->rows[i] = ht_refused_row(c->set.options, system, m->name, &m->model, c->set.from, err);
         return HT_OK;
     }
     if (status != HT_OK) return status;

@@ -37,6 +37,8 @@ static void scenario_cells(const struct ht_experiment *e, const struct ht_point 
         if (axis == HT_AXIS_BATCHES) value = ht_experiment_batch(e, p->at);
         if (axis == HT_AXIS_MODELS)
             ht_table_cell(t, "%s", e->models[p->at[axis]]);
+        else if (axis == HT_AXIS_MIXES)
+            ht_table_cell(t, "%s", e->mixes[p->at[axis]]);
         else if (axis == HT_AXIS_MEMORY || axis == HT_AXIS_HOST_MEMORY)
             ht_table_cell(t, "%s", memory_text(value, text));
         else
@@ -51,7 +53,7 @@ static void print(const struct ht_experiment *e, const json_t *root)
     size_t at = 0;
     for (int axis = 0; axis < HT_N_AXES; axis++) {
         static const char *const titles[] = {"<model",       ">batch",       ">device memory", ">tokens",
-                                             ">micro-batch", ">host memory", ">SSDs"};
+                                             ">micro-batch", ">host memory", ">SSDs",          "<devices"};
         if (!shows(e, axis)) continue;
         at += (size_t)snprintf(header + at, sizeof(header) - at, "%s%s", at ? "|" : "", titles[axis]);
     }
