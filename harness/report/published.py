@@ -21,15 +21,17 @@ def rows_of(name, folder):
 
 
 def number(text):
+    """Reads a value, also of a bound such as '<= 0.92'."""
     try:
-        return float(text)
+        return float(text.lstrip("<>= "))
     except ValueError:
         return None
 
 
 def drawable(rows):
-    """Returns the rows with a figure of the paper's that is a ratio; bounds and plan variables are for the table."""
-    return [r for r in rows if r["unit"] in ("ratio", "fraction") and number(r["paper"]) is not None and number(r["ours"]) is not None]
+    """Returns the rows with a figure of the paper's that is a ratio. Orders (more than 1) and plan variables are for the table."""
+    return [r for r in rows if r["unit"] in ("ratio", "fraction") and number(r["ours"]) is not None and number(r["paper"]) is not None
+            and (number(r["paper"]) != 1 or r["paper"] == "1")]
 
 
 def beside(rows, path):
@@ -39,9 +41,10 @@ def beside(rows, path):
         return False
     figure, ax = plt.subplots(figsize=(WIDTH * 0.8, 0.62 * len(rows) + 0.7))
     for i, row in enumerate(rows):
-        for value, colour, at in ((number(row["paper"]), PAPER, -0.18), (number(row["ours"]), OURS, 0.18)):
-            ax.barh(i + at, value, 0.33, color=colour, linewidth=0)
-            ax.text(value, i + at, f" {value:.3g}", va="center", ha="left", fontsize=8)
+        for text, colour, at in ((row["paper"], PAPER, -0.18), (row["ours"], OURS, 0.18)):
+            ax.barh(i + at, number(text), 0.33, color=colour, linewidth=0)
+            sign = text[:2] + " " if text[0] in "<>" else ""
+            ax.text(number(text), i + at, f" {sign}{number(text):.3g}", va="center", ha="left", fontsize=8)
     ax.axvline(1, color="black", linewidth=0.8, linestyle=(0, (3, 3)))
     ax.set_yticks(range(len(rows)), [r["id"].partition(".")[2] for r in rows])
     ax.set_ylim(len(rows) - 0.5, -0.5)

@@ -13,6 +13,9 @@ run 0 "${plan[@]}" --cluster autohet-4a100-2h800 --set choose=1 --set simulated=
 [ "$(json out 'min((v["value"], k) for k, v in d["plan"]["inputs"].items() if k.startswith("simulated"))[1]')" = \
     "$(json out '"simulated %s: tp %d, D %d" % (3, d["plan"]["variables"]["tp"], len(d["plan"]["variables"]["l"]))')" ] ||
     fail "choose=1 did not take the fastest: $(json out 'd["plan"]')"
+# The plan says by how much eq. (1) is off, of the plan that it takes.
+[ "$(json out '"%+.1f%% of the simulation" % (100 * (d["plan"]["planned_iteration_s"] / min(v["value"] for k, v in d["plan"]["inputs"].items() if k.startswith("simulated")) - 1))')" = \
+    "$(json out 'd["plan"]["why"].split(", ")[-1]')" ] || fail "choose=1: eq. (1) is off: $(json out 'd["plan"]["why"]')"
 refused 3 "tp is 3; expected a degree that divides" "${plan[@]}" --cluster autohet-4a100-2h800 --set tp=3
 refused 2 "l is not set; expected pipelines, l, blocks and place together" "${plan[@]}" --cluster autohet-4a100-2h800 --set pipelines=6
 refused 3 "none of [0-9]+ shapes of 5 devices fits" plan megatron_3d "${plan[@]:2}" --cluster autohet-1a100-4h20 --set pp=2
