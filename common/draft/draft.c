@@ -16,22 +16,39 @@ void ht_draft_turn_to(struct ht_draft *g, int32_t mb)
 
 /* ---- rows ------------------------------------------------------------------------------------------------------ */
 
-int32_t ht_draft_unit(const struct ht_draft *g, int32_t index)
+/* Returns the unit of the layout. */
+static int32_t unit_of(const struct ht_draft *g, int32_t index)
 {
     return index == g->n_units ? 0 : index;
+}
+
+int32_t ht_draft_unit(const struct ht_draft *g, int32_t index)
+{
+    return g->layout->units[unit_of(g, index)].unit;
+}
+
+unsigned ht_draft_sub_ops(const struct ht_draft *g, int32_t index)
+{
+    return g->layout->units[unit_of(g, index)].sub_ops;
+}
+
+int64_t ht_draft_params(const struct ht_draft *g, int32_t index)
+{
+    struct ht_range all = ht_layout_params(g->layout, &g->scenario->model, unit_of(g, index));
+    return all.end - all.begin;
 }
 
 struct ht_label ht_draft_label(const struct ht_draft *g, int32_t unit, int32_t mb)
 {
     return (struct ht_label){.unit = ht_draft_unit(g, unit),
                              .n_units = 1,
-                             .sub_ops = HT_ALL_SUB_OPS,
+                             .sub_ops = ht_draft_sub_ops(g, unit),
                              .micro_batch = mb < 0 ? -1 : ht_layout_micro_batch(g->layout, g->replica, mb)};
 }
 
 enum ht_unit_kind ht_draft_kind(const struct ht_draft *g, int32_t unit)
 {
-    return ht_model_unit_kind(&g->scenario->model, unit);
+    return ht_model_unit_kind(&g->scenario->model, ht_draft_unit(g, unit));
 }
 
 /* Adds a row and returns it, or returns -1 if it would have no bytes. */
@@ -59,9 +76,14 @@ static int32_t forward_rank(const struct ht_draft *g, int32_t unit)
     return g->forward_rank ? g->forward_rank[unit] : g->rank;
 }
 
+const struct ht_shard *ht_draft_shard_of(const struct ht_draft *g, int32_t unit, int32_t rank)
+{
+    return ht_layout_shard(g->layout, unit_of(g, unit), rank);
+}
+
 const struct ht_shard *ht_draft_shard(const struct ht_draft *g, int32_t unit)
 {
-    return ht_layout_shard(g->layout, ht_draft_unit(g, unit), holder(g, unit));
+    return ht_draft_shard_of(g, unit, holder(g, unit));
 }
 
 /* Adds a row for the shard of a unit that its holder has, even if it is empty. */
@@ -95,12 +117,47 @@ static void add_parameters(struct ht_draft *g, int32_t u)
     ht_draft_turn_to(g, -1);
 }
 
+/* Adds the row of what some sub-ops of a block keep. */
+static int32_t add_kept(struct ht_draft *g, int32_t u, int32_t j, unsigned sub_ops)
+{
+    const struct ht_scenario *sc = g->scenario;
+    int64_t bytes = ht_sub_ops_activation_bytes(&sc->model, sub_ops, g->micro_batch, sc->seq, sc->numerics.param);
+    int32_t row = add(g, HT_ACTIVATION, u, j, bytes, holder(g, u));
+    g->schedule->tensors[row].label.sub_ops = sub_ops;
+    return row;
+}
+
+/* Adds the activations of a half. What the projection keeps is the MLP half's input. Between the halves dX(u,j) holds the
+   gradient of that (draft_extra.h). */
+static void add_activations_of_half(struct ht_draft *g, int32_t u, int32_t j)
+{
+    const struct ht_scenario *sc = g->scenario;
+    unsigned half = ht_draft_sub_ops(g, u), kept = half & ~(1u << HT_SUB_PROJ);
+    int64_t input = ht_unit_input_bytes(&sc->model, ht_draft_unit(g, u), g->micro_batch, sc->seq, sc->numerics.param);
+    int32_t at = ht_draft_at(g, u, j), row;
+    if (half == HT_ATTENTION_HALF) {
+        g->x[at] = add(g, HT_CHECKPOINT, u, j, input, forward_rank(g, u));
+        g->dx[at] = add(g, HT_ACT_GRAD, u, j, input, holder(g, u));
+        g->schedule->tensors[g->x[at]].label.sub_ops = g->schedule->tensors[g->dx[at]].label.sub_ops = HT_ALL_SUB_OPS;
+    } else {
+        g->x[at] = add_kept(g, u, j, 1u << HT_SUB_PROJ);
+        g->dx[at] = g->dx[ht_draft_at(g, u - 1, j)];
+    }
+    row = add_kept(g, u, j, kept);
+    for (int s = 0; s < HT_N_SUB_OPS; s++)
+        if (kept >> s & 1) g->a[at][s] = row;
+}
+
 static void add_activations(struct ht_draft *g, int32_t u, int32_t j)
 {
     const struct ht_scenario *sc = g->scenario;
-    int64_t input = ht_unit_input_bytes(&sc->model, u, g->micro_batch, sc->seq, sc->numerics.param);
-    int64_t kept = ht_unit_activation_bytes(&sc->model, u, g->micro_batch, sc->seq, sc->numerics.param);
-    int32_t at = ht_draft_at(g, u, j), rank = holder(g, u);
+    int32_t unit = ht_draft_unit(g, u), at = ht_draft_at(g, u, j), rank = holder(g, u);
+    int64_t input = ht_unit_input_bytes(&sc->model, unit, g->micro_batch, sc->seq, sc->numerics.param);
+    int64_t kept = ht_unit_activation_bytes(&sc->model, unit, g->micro_batch, sc->seq, sc->numerics.param);
+    if (ht_is_half(ht_draft_sub_ops(g, u))) {
+        add_activations_of_half(g, u, j);
+        return;
+    }
     g->x[at] = add(g, HT_CHECKPOINT, u, j, input, forward_rank(g, u));
     g->dx[at] = add(g, HT_ACT_GRAD, u, j, input, rank);
     int32_t row = add(g, HT_ACTIVATION, u, j, kept, rank);
@@ -118,8 +175,8 @@ void ht_draft_cut(struct ht_draft *g, int32_t unit, int32_t mb, const unsigned *
 {
     const struct ht_scenario *sc = g->scenario;
     if (mb >= g->own_mb) return; /* only other ranks have this micro-batch */
-    int32_t *rows = g->a[ht_draft_at(g, unit, mb)], row = rows[0];
-    unsigned cut = 0;
+    int32_t *rows = g->a[ht_draft_at(g, unit, mb)], row = rows[__builtin_ctz(sub_ops[0])];
+    unsigned cut = 0, all = g->schedule->tensors[row].label.sub_ops;
     for (int32_t i = 0; i < n; i++) {
         struct ht_tensor t = g->schedule->tensors[row];
         assert(sub_ops[i] && !(sub_ops[i] & cut) && ht_draft_kind(g, unit) == HT_UNIT_BLOCK);
@@ -130,7 +187,8 @@ void ht_draft_cut(struct ht_draft *g, int32_t unit, int32_t mb, const unsigned *
         for (int s = 0; s < HT_N_SUB_OPS; s++)
             if (sub_ops[i] >> s & 1) rows[s] = row;
     }
-    assert(cut == HT_ALL_SUB_OPS);
+    assert(cut == all);
+    (void)all;
 }
 
 /* Adds the whole parameters and gradients that a rank has for a time while it keeps only a shard. */
@@ -138,7 +196,7 @@ static void add_whole(struct ht_draft *g, int32_t u)
 {
     const struct ht_numerics *n = &g->scenario->numerics;
     struct ht_draft_state *x = g->state;
-    int64_t params = ht_unit_params(&g->scenario->model, ht_draft_unit(g, u));
+    int64_t params = ht_draft_params(g, u);
     int32_t rank = holder(g, u);
     if (g->own_mb) x->full_param[u] = add(g, HT_COMM, u, -1, params * ht_dtype_bytes(n->param), rank);
     if (g->own_mb && x->reduce_once)

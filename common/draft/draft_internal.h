@@ -47,9 +47,13 @@ void ht_draft_add_rows(struct ht_draft *g);
 /* Frees all but the graph and returns it. */
 struct ht_schedule *ht_draft_free(struct ht_draft *g);
 
-/* Returns the unit that an index of the draft's arrays stands for. */
+/* Returns the unit of the model that an index of the draft's arrays stands for, or of which it is a half; its sub-ops:
+   those of a half, or all; its elements. */
 int32_t ht_draft_unit(const struct ht_draft *g, int32_t index);
-/* Returns the shard that a unit's holder has of it. */
+unsigned ht_draft_sub_ops(const struct ht_draft *g, int32_t index);
+int64_t ht_draft_params(const struct ht_draft *g, int32_t index);
+/* Returns the shard that a rank has of a unit; that its holder has of it. */
+const struct ht_shard *ht_draft_shard_of(const struct ht_draft *g, int32_t unit, int32_t rank);
 const struct ht_shard *ht_draft_shard(const struct ht_draft *g, int32_t unit);
 /* Returns true if the unit is a tied embedding's, and the head has already summed its gradients of all micro-batches. */
 bool ht_draft_head_has_summed(const struct ht_draft *g, int32_t unit);
