@@ -45,8 +45,6 @@
 
 #include <stdio.h>
 
-enum { NOTHING, BLOCKS, ATTENTION }; /* what recompute drops */
-
 /* clang-format off */
 #define SHAPE                                                                                                          \
     {"pipelines", "devices of each of several pipelines", .min = 1, .max = 1 << 16, .kind = HT_VARIABLE_LIST},         \
@@ -106,11 +104,8 @@ static enum ht_status style_of(const struct ht_system *self, const struct ht_sce
                                   .reduce_whole = ht_plan_variable(plan, "scatter") && !ht_plan_get(plan, "scatter"),
                                   .bucket = ht_plan_get(plan, "bucket"),
                                   .step_units = ht_plan_get(plan, "steps"),
-                                  .recompute = ht_plan_get(plan, "recompute"),
-                                  .segment = (int32_t)ht_plan_get(plan, "segment"),
-                                  .recomputed = (int32_t)ht_plan_get(plan, "c"),
-                                  .attention_only = ht_plan_get(plan, "recompute") == ATTENTION,
                                   .blocking_sends = self->variant != HT_PIPE_INTERLEAVED};
+    ht_pipe_read_recomputation(plan, out);
     return *layout ? ht_pipe_lay_out(scenario, out, *layout, err) : HT_OK;
 }
 
@@ -149,27 +144,6 @@ static enum ht_status set_gradients(const struct ht_settings *settings, struct h
     if (ht_plan_variable(out, "scatter") && ht_plan_get(out, "zero") != 1)
         return ht_fail(err, HT_BAD_INPUT, "scatter is set beside zero=%lld; expected zero=1",
                        (long long)ht_plan_get(out, "zero"));
-    return HT_OK;
-}
-
-/* Adds what is recomputed to the plan: the forced values, or the method's own. */
-static enum ht_status set_recomputation(const struct ht_system *self, const struct ht_settings *settings,
-                                        struct ht_error *err, struct ht_plan *out)
-{
-    int64_t recompute = ht_setting(settings, "recompute", NOTHING);
-    int64_t segment = ht_setting(settings, "segment", recompute == ATTENTION || self->variant != HT_PIPE_AFAB);
-    int64_t c = ht_setting(settings, "c", 0);
-    ht_plan_set(out, "recompute", recompute);
-    if (recompute == NOTHING && (ht_setting_variable(settings, "segment") || c))
-        return ht_fail(err, HT_BAD_INPUT, "%s is set beside recompute=0; expected recompute=1 or 2",
-                       c ? "c" : "segment");
-    if (recompute == ATTENTION && segment != 1)
-        return ht_fail(err, HT_BAD_INPUT,
-                       "segment=%lld is set beside recompute=2; expected 1: attention is recomputed "
-                       "block by block",
-                       (long long)segment);
-    if (recompute) ht_plan_set(out, "segment", segment);
-    if (c) ht_plan_set(out, "c", c);
     return HT_OK;
 }
 
@@ -226,7 +200,7 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
     if (ht_setting(settings, "sequence", 0)) ht_plan_set(out, "sequence", 1);
     status = set_place(scenario, settings, tp, err, out);
     if (!status) status = set_gradients(settings, err, out);
-    if (!status) status = set_recomputation(self, settings, err, out);
+    if (!status) status = ht_pipe_plan_recomputation(settings, self->variant == HT_PIPE_AFAB, err, out);
     if (status) return status;
     snprintf(out->why, sizeof(out->why), "%s",
              blocks || halves ? "blocks of stages are forced" : "fixed: blocks shared out evenly");

@@ -104,6 +104,9 @@ struct ht_pipe_hooks {
     void (*end)(struct ht_pipe *g, const struct ht_pipe_pass *x);   /* called after its boundary has been sent */
 };
 
+/* Values of the plan variable recompute: what blocks drop. */
+enum { HT_RECOMPUTES_NOTHING, HT_RECOMPUTES_BLOCKS, HT_RECOMPUTES_ATTENTION };
+
 struct ht_pipe_style {
     enum ht_pipe_order order;
     int32_t v, d;
@@ -169,6 +172,12 @@ int32_t ht_pipe_first_unit(const struct ht_scenario *scenario, const struct ht_p
 /* Returns the number of stages for each of `of` devices or stages: `wanted`, or fewer if there is not one block for
    each; at least 1. */
 int64_t ht_pipe_stages_each(const struct ht_scenario *scenario, int64_t wanted, int64_t of);
+/* Adds what is recomputed to a plan: recompute, segment and c as the settings have them; else nothing, and of blocks that are
+   recomputed one at a time, or with whole_stages all of a stage. HT_BAD_INPUT if the settings contradict each other. The
+   style of such a plan follows from it. */
+enum ht_status ht_pipe_plan_recomputation(const struct ht_settings *settings, bool whole_stages, struct ht_error *err,
+                                          struct ht_plan *out);
+void ht_pipe_read_recomputation(const struct ht_plan *plan, struct ht_pipe_style *style);
 /* Records the inputs from which a plan derives the number of stages. */
 void ht_pipe_plan_inputs(const struct ht_scenario *scenario, struct ht_plan *plan);
 

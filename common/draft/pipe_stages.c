@@ -341,6 +341,34 @@ int64_t ht_pipe_stages_each(const struct ht_scenario *scenario, int64_t wanted, 
     return most < 1 ? 1 : wanted < most ? wanted : most;
 }
 
+enum ht_status ht_pipe_plan_recomputation(const struct ht_settings *settings, bool whole_stages, struct ht_error *err,
+                                          struct ht_plan *out)
+{
+    int64_t recompute = ht_setting(settings, "recompute", HT_RECOMPUTES_NOTHING);
+    bool attention = recompute == HT_RECOMPUTES_ATTENTION;
+    int64_t segment = ht_setting(settings, "segment", attention || !whole_stages), c = ht_setting(settings, "c", 0);
+    ht_plan_set(out, "recompute", recompute);
+    if (!recompute && (ht_setting_variable(settings, "segment") || c))
+        return ht_fail(err, HT_BAD_INPUT, "%s is set beside recompute=0; expected recompute=1 or 2",
+                       c ? "c" : "segment");
+    if (attention && segment != 1)
+        return ht_fail(err, HT_BAD_INPUT,
+                       "segment=%lld is set beside recompute=2; expected 1: attention is recomputed "
+                       "block by block",
+                       (long long)segment);
+    if (recompute) ht_plan_set(out, "segment", segment);
+    if (c) ht_plan_set(out, "c", c);
+    return HT_OK;
+}
+
+void ht_pipe_read_recomputation(const struct ht_plan *plan, struct ht_pipe_style *y)
+{
+    y->recompute = ht_plan_get(plan, "recompute");
+    y->segment = (int32_t)ht_plan_get(plan, "segment");
+    y->recomputed = (int32_t)ht_plan_get(plan, "c");
+    y->attention_only = ht_plan_get(plan, "recompute") == HT_RECOMPUTES_ATTENTION;
+}
+
 void ht_pipe_plan_inputs(const struct ht_scenario *scenario, struct ht_plan *plan)
 {
     ht_plan_input(plan, "L", "", (double)scenario->model.layers);
