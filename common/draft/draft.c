@@ -245,45 +245,25 @@ int32_t ht_draft_state_rows(const struct ht_draft *g, int32_t unit, bool compute
 
 void ht_draft_blocks(struct ht_draft *g, enum ht_blocking blocking)
 {
-    struct ht_draft_state *x = g->state;
-    x->blocking = blocking;
-    if (x->blocking_prev == -1) x->blocking_prev = ht_mark_create(g->schedule);
-    if (blocking == HT_BLOCKS_ALL) x->ends_blocked = true;
+    struct ht_blocking_edges *b = &g->state->edges;
+    b->blocking = blocking;
+    if (b->prev == -1) b->prev = ht_mark_create(g->schedule);
+    if (blocking == HT_BLOCKS_ALL) g->state->ends_blocked = true;
 }
 
 void ht_draft_block(struct ht_draft *g)
 {
-    if (g->state->blocking != HT_BLOCKS_HOST) return;
-    g->state->blocked = g->schedule->n_ops - 1;
-    ht_mark_set(g->schedule, g->state->blocking_prev);
-}
-
-/* Makes the last op wait for the host thread. Kernels after the first one follow it on their lane. */
-static void chain_to_host(struct ht_draft *g)
-{
-    struct ht_schedule *s = g->schedule;
-    bool host = ht_blocks_host(s->lanes[s->ops[s->n_ops - 1].lane].kind);
-    if (!host && g->state->followed == g->state->blocked) return;
-    if (g->state->blocked >= 0)
-        ht_op_after(s, g->state->blocked);
-    else
-        ht_op_after_prev(s, g->state->blocking_prev);
-    if (host)
-        ht_draft_block(g);
-    else
-        g->state->followed = g->state->blocked;
+    if (g->state->edges.blocking == HT_BLOCKS_HOST) ht_blocking_wait(g->schedule, &g->state->edges);
 }
 
 void ht_draft_chain(struct ht_draft *g)
 {
     struct ht_schedule *s = g->schedule;
-    if (g->state->blocking == HT_BLOCKS_NOTHING) return;
-    if (g->state->blocking == HT_BLOCKS_HOST)
-        chain_to_host(g);
-    else if (s->n_ops > 1)
-        ht_op_after(s, s->n_ops - 2);
-    else
-        ht_op_after_prev(s, g->state->blocking_prev);
+    struct ht_blocking_edges *b = &g->state->edges;
+    bool kernel = b->blocking == HT_BLOCKS_HOST && !ht_blocks_host(s->lanes[s->ops[s->n_ops - 1].lane].kind);
+    if (kernel && g->state->followed == b->waited) return; /* it follows the first one on their lane */
+    ht_blocking_follow(s, b);
+    if (kernel) g->state->followed = b->waited;
 }
 
 /* ---- begin and end --------------------------------------------------------------------------------------------- */
@@ -319,8 +299,7 @@ void ht_draft_init(struct ht_draft *g, const struct ht_scenario *scenario, const
                                         .ahead = -1,
                                         .pending_reduce = -1,
                                         .held_unit = -1,
-                                        .blocking_prev = -1,
-                                        .blocked = -1,
+                                        .edges = {.prev = -1, .waited = -1},
                                         .followed = -2};
     ht_layout_slice(layout, g->schedule);
     int32_t **per_unit[] = {&g->param,          &g->master, &g->momentum, &g->variance, &g->grad, &g->state->full_param,
@@ -451,8 +430,8 @@ static enum ht_status write_draft(const struct ht_scenario *scenario, const stru
     struct ht_draft g;
     begin(&g, scenario, layout, program, replica);
     program->emit(&g, program->context);
-    enum ht_blocking blocking = g.state->blocking;
-    if (g.state->ends_blocked) ht_mark_set(g.schedule, g.state->blocking_prev);
+    enum ht_blocking blocking = g.state->edges.blocking;
+    if (g.state->ends_blocked) ht_mark_set(g.schedule, g.state->edges.prev);
     struct ht_schedule *plain = ht_draft_free(&g);
     if (scenario->control.mode == HT_CONTROL_NONE) {
         *out = plain;
