@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A training over ranks that share states (ZeRO-1, ZeRO-2), with stages that end inside a block or tensor parallelism, saves each second
-# step and is killed at any moment: one of its ranks, its launcher, or all at once. It loses no complete checkpoint and goes on in another shape each
-# time. What has gone through all shapes is what one rank has that was never stopped: to the bit where no sum is cut.
+# step and is killed at any moment: one of its ranks, its launcher, or all at once. It loses no complete checkpoint and goes on in another
+# shape each time. What has gone through all shapes is what one rank has that was never stopped: to the bit where no sum is cut.
 #
 #     test_ranks_kill_save.sh BUILD-DIRECTORY [--kills N]     4, and half as many with sums that are cut; a longer test takes some 3 s each
 set -euo pipefail
@@ -23,7 +23,9 @@ cut=('dapple --ranks 4 --set pipelines=2,2 --set tp=2 --set zero=2' 'gpipe --ran
     'dapple --ranks 2 --set pipelines=1,1 --set zero=1')
 
 job() { grep -lzxF "HETBENCH_TEST=$work" /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3 || true; }
-newest() { find "$1" -maxdepth 1 -name 'step-*' -printf '%f\n' 2>/dev/null | sed 's/step-0*//' | sort -n | tail -n 1; }
+# shellcheck disable=SC2046 # words
+trap 'kill -KILL $(job) 2>/dev/null || true; rm -rf "$work"' EXIT
+newest() { { find "$1" -maxdepth 1 -name 'step-*' -printf '%f\n' 2>/dev/null || true; } | sed 's/step-0*//' | sort -n | tail -n 1; }
 
 # left_over NAME: the folder has a checkpoint that is being written or removed.
 left_over() { compgen -G "$1/.partial-*" >/dev/null || compgen -G "$1/.removed-*" >/dev/null; }
