@@ -91,8 +91,8 @@ static bool way_of(struct pricing *p, const struct ht_transfer *t, struct way *w
 static int32_t lane_of(struct pricing *p, int32_t rank, enum ht_path path)
 {
     static const char *const names[] = {"memory", "disk", "peer", "remote"};
-    int32_t *lane = &p->lanes[rank * HT_N_PATHS + (int32_t)path];
-    if (*lane < 0) *lane = ht_add_lane(p->graph, names[path], HT_LANE_DISK, rank, HT_FIFO);
+    int32_t *lane = &p->lanes[rank * HT_N_PATHS + (p->how.serial ? 0 : (int32_t)path)];
+    if (*lane < 0) *lane = ht_add_lane(p->graph, p->how.serial ? "copies" : names[path], HT_LANE_DISK, rank, HT_FIFO);
     return *lane;
 }
 

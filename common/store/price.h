@@ -28,6 +28,7 @@ struct ht_store_reading {
     int64_t
         param_bytes; /* of a parameter in files, beside 4 of momentum and 4 of variance: 4; the paper's files have 6, a
                             16-bit copy beside the master */
+    bool serial;     /* a rank's paths one after the other; the paper does not say */
 };
 
 struct ht_store_price {
