@@ -70,6 +70,7 @@ mapfile -t elsewhere < <(for d in {1..8}; do for t in 1 2 4; do for p in {1..4};
 for ((i = 0; i < pairs; i++)); do
     first=${layouts[RANDOM % ${#layouts[@]}]} second=${elsewhere[RANDOM % ${#elsewhere[@]}]}
     model=$([ $((i % 2)) = 0 ] && echo llama-tiny || echo gpt-mini) numerics=$([ $((i / 2 % 2)) = 0 ] && echo fp32 || echo bf16)
+    [[ "$first $second" != *,4,* ]] || model=gpt-mini # llama-tiny has two heads of keys
     rm -rf a b c
     # shellcheck disable=SC2206 # words
     args=(${first%|*} "${common[@]}" --model "$model" --numerics "$numerics")
