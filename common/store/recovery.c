@@ -120,3 +120,29 @@ enum ht_status ht_recovery_price(const struct ht_model *m, const struct ht_recov
     free(copies.rows);
     return status;
 }
+
+struct ht_transfer_source *ht_recovery_sources(const struct ht_model *m, const struct ht_recovery *r, int64_t *n)
+{
+    struct holdings before = hold(m, r->before, r->n_before, false);
+    struct ht_transfer_source *sources = sources_of(&before, r->lost, true, n);
+    free(before.rows);
+    return sources;
+}
+
+enum ht_status ht_recovery_emulate(const struct ht_model *m, const struct ht_recovery *r,
+                                   const struct ht_store_emulation *emulation, struct ht_error *err,
+                                   struct ht_store_price *out, struct ht_emu_overruns *overruns)
+{
+    struct holdings after = hold(m, r->after, r->n_after, false);
+    struct ht_transfers list = {0};
+    int64_t n;
+    struct ht_transfer_source *sources = ht_recovery_sources(m, r, &n);
+    enum ht_status status = ht_transfers_plan(m, sources, n, after.rows, after.n, err, &list);
+    if (status == HT_OK)
+        status = ht_transfers_emulate(m, sources, after.rows, after.n, &list, &r->rates, r->how, emulation, err, out,
+                                      overruns);
+    ht_transfers_free(&list);
+    free(sources);
+    free(after.rows);
+    return status;
+}

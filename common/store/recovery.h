@@ -45,6 +45,13 @@ struct ht_rank_reads {
 enum ht_status ht_recovery_reads(const struct ht_model *m, const struct ht_recovery *r, struct ht_error *err,
                                  struct ht_rank_reads *reads);
 
+/* Carries the recovery by the stores out under the emulated clock; `read` gets the rows of ht_recovery_sources. */
+enum ht_status ht_recovery_emulate(const struct ht_model *m, const struct ht_recovery *r,
+                                   const struct ht_store_emulation *emulation, struct ht_error *err,
+                                   struct ht_store_price *out, struct ht_emu_overruns *overruns);
+/* Lists what the stores have, in the remote store and on the disks of nodes that are still there; allocated. */
+struct ht_transfer_source *ht_recovery_sources(const struct ht_model *m, const struct ht_recovery *r, int64_t *n);
+
 /* Prices a recovery. HT_BAD_INPUT if a rate that it needs is 0; HT_INFEASIBLE if the stages before lack a unit. */
 enum ht_status ht_recovery_price(const struct ht_model *m, const struct ht_recovery *r, struct ht_error *err,
                                  struct ht_recovery_price *out);

@@ -219,33 +219,43 @@ static void count_bytes(const struct ht_recovery_case *c, const struct ht_model 
     out->params = ht_model_params(m);
 }
 
-enum ht_status ht_recovery_case_price(const struct ht_recovery_case *c, const struct ht_model *given,
+enum ht_status ht_recovery_case_lay_out(const struct ht_recovery_case *c, const struct ht_model *m,
+                                        struct ht_store_reading how, bool once, struct ht_error *err,
+                                        struct ht_laid_out_recovery *r)
+{
+    r->model = ht_recovery_case_model(c, m);
+    for (int64_t i = 0; i < c->n_nodes; i++) {
+        r->disk[i] = c->disk;
+        r->nic[i] = c->nic;
+        r->memory[i] = 0; /* nothing lies there */
+    }
+    r->r = (struct ht_recovery){.before = r->before,
+                                .after = r->after,
+                                .n_before = c->before.n_stages,
+                                .n_after = c->after.n_stages,
+                                .lost = c->lost,
+                                .once = once,
+                                .rates = {(int32_t)c->n_nodes, r->disk, r->nic, r->memory, c->cloud},
+                                .how = how};
+    enum ht_status status = ht_recovery_case_stages(&c->before, &r->model, err, r->before);
+    return status == HT_OK ? ht_recovery_case_stages(&c->after, &r->model, err, r->after) : status;
+}
+
+enum ht_status ht_recovery_case_price(const struct ht_recovery_case *c, const struct ht_model *m,
                                       struct ht_store_reading how, bool once, struct ht_error *err,
                                       struct ht_recovery_outcome *out)
 {
-    struct ht_store_stage before[HT_RECOVERY_STAGES], after[HT_RECOVERY_STAGES];
-    double disk[HT_RECOVERY_NODES], nic[HT_RECOVERY_NODES],
-        memory[HT_RECOVERY_NODES] = {0}; /* nothing lies in memory */
-    const struct ht_model model = ht_recovery_case_model(c, given);
-    for (int64_t i = 0; i < c->n_nodes; i++) disk[i] = c->disk, nic[i] = c->nic;
-    const struct ht_recovery r = {.before = before,
-                                  .after = after,
-                                  .n_before = c->before.n_stages,
-                                  .n_after = c->after.n_stages,
-                                  .lost = c->lost,
-                                  .once = once,
-                                  .rates = {(int32_t)c->n_nodes, disk, nic, memory, c->cloud},
-                                  .how = how};
+    struct ht_laid_out_recovery *r = HT_NEW(struct ht_laid_out_recovery);
     *out = (struct ht_recovery_outcome){.n_ranks = c->after.n_ranks};
     out->reads = HT_NEW_ARRAY(struct ht_rank_reads, out->n_ranks);
-    enum ht_status status = ht_recovery_case_stages(&c->before, &model, err, before);
-    if (status == HT_OK) status = ht_recovery_case_stages(&c->after, &model, err, after);
-    if (status == HT_OK) status = ht_recovery_price(&model, &r, err, &out->price);
-    if (status == HT_OK) status = ht_recovery_reads(&model, &r, err, out->reads);
+    enum ht_status status = ht_recovery_case_lay_out(c, m, how, once, err, r);
+    if (status == HT_OK) status = ht_recovery_price(&r->model, &r->r, err, &out->price);
+    if (status == HT_OK) status = ht_recovery_reads(&r->model, &r->r, err, out->reads);
     if (status == HT_OK)
-        count_bytes(c, &model, before, how, out);
+        count_bytes(c, &r->model, r->before, how, out);
     else
         ht_recovery_outcome_free(out);
+    free(r);
     return status;
 }
 

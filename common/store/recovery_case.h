@@ -51,6 +51,17 @@ struct ht_model ht_recovery_case_model(const struct ht_recovery_case *c, const s
 enum ht_status ht_recovery_case_stages(const struct ht_recovery_groups *groups, const struct ht_model *m,
                                        struct ht_error *err, struct ht_store_stage *stages);
 
+/* A case on a model, as common/store/recovery.h takes it. It points into itself: it must not be copied. */
+struct ht_laid_out_recovery {
+    struct ht_model model;
+    struct ht_store_stage before[HT_RECOVERY_STAGES], after[HT_RECOVERY_STAGES];
+    double disk[HT_RECOVERY_NODES], nic[HT_RECOVERY_NODES], memory[HT_RECOVERY_NODES];
+    struct ht_recovery r; /* borrows the case */
+};
+enum ht_status ht_recovery_case_lay_out(const struct ht_recovery_case *c, const struct ht_model *m,
+                                        struct ht_store_reading how, bool once, struct ht_error *err,
+                                        struct ht_laid_out_recovery *out);
+
 /* What pricing a case gives; of the model that the case makes of `m`. */
 struct ht_recovery_outcome {
     struct ht_recovery_price price;

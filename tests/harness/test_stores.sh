@@ -124,6 +124,11 @@ cp -r llama-fp32 from
 run 0 reshard from --to 2,1,1 --per-node 1 --cluster disks.yaml --json
 [ "$(json out '(lambda p, t: p["own disk"]["bytes"] == p["peer"]["bytes"] and abs(t / (2 * p["peer"]["bytes"]) - 1) < 0.01)(d["paths"], d["simulated_ns"])')" = True ] ||
     fail "simulated: $(cat out)"
+# Carried out under the emulated clock no copy is early.
+run 0 reshard from --to 2,1,1 --per-node 1 --cluster disks.yaml --emulate 100 --json
+[ "$(json out '(lambda e: (e["ns"] >= 0.999 * d["simulated_ns"], e["copies"] > 0))(d["emulated"])')" = "(True, True)" ] ||
+    fail "emulated: $(cat out)"
+refused 2 "--emulate: --cluster is missing beside it" reshard from --to 1,1,1 --emulate 10
 refused 2 "--cluster: 'nodes' has 2 nodes; the stores and the layout have 3" reshard from --to 3,1,1 --per-node 1 --cluster disks.yaml
 refused 2 "--remote-rate: --cluster is missing beside it" reshard from --to 1,1,1 --remote-rate 1GB/s
 
