@@ -23,7 +23,7 @@ SAVES = 4
 
 
 def train(folder, model, steps, losses, *options):
-    command = [ROOT / "build/hetbench", "train", "in_memory", "--model", model, "--batch", "1", "--seq", "64", "--micro-batch", "1", "--data",
+    command = [ROOT / "build/hetbench", "train", "in_memory", "--model", model, "--batch", "1", "--seq", "16", "--micro-batch", "1", "--data",
                ROOT / "tests/data/kjv-200k.txt", "--steps", str(steps), "--losses", losses, "--json", *options]
     done = subprocess.run([str(c) for c in command], cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
