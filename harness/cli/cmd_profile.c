@@ -294,7 +294,8 @@ static enum ht_status run(const struct ht_options *o, struct ht_error *err)
     if (status == HT_OK) status = ht_platform_read(o, "profile", err, &platform);
     if (status != HT_OK) goto out;
     request.cluster = "local";
-    if (platform.kind == HT_PLATFORM_GPU) request.local_gpu = &platform.gpu;
+    request.local_gpus = platform.gpus;
+    request.n_local_gpus = platform.n_gpus;
     status = ht_scenario_create(&request, err, &scenario);
     if (status == HT_OK) status = measure_and_report(&platform, &systems, &x, &scenario, err);
     ht_scenario_free(&scenario);
