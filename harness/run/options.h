@@ -90,6 +90,7 @@ struct ht_reshard_options {
     int64_t per_node;   /* ranks of a node; 0: all */
     double remote_rate; /* bytes per second, of simulated copies */
     bool whole_files;
+    double emulate; /* factor by which the copies run slower than modelled; 0: they are only simulated */
 };
 
 struct ht_training_options {
