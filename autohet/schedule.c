@@ -10,6 +10,7 @@
  *     transposed   Sec. II-B: what unequal tensor-parallel degrees would cost. The graph has groups of one degree. A group whose
  *                  degree is another one has no other work for it but this: each GPU rearranges 1/n of the gradients that are cut
  *                  along inputs before their ring, and back
+ *     recompute, segment, zero    [ours] as in baselines/pipelines.c; groups that differ share no gradients, so zero is at most 1
  */
 #include "autohet/autohet.h"
 
@@ -35,8 +36,10 @@ static enum ht_status style_of(const struct ht_scenario *scenario, const struct 
                                   .blocks = blocks->values,
                                   .n_blocks = blocks->n,
                                   .transposed = transposed ? transposed->values : NULL,
+                                  .zero = pipelines->n > 1 ? (int32_t)ht_plan_get(plan, "zero") : 0,
                                   .blocking_sends = true};
-    return status;
+    ht_pipe_read_recomputation(plan, out);
+    return status ? status : ht_pipe_lay_out(scenario, out, *layout, err);
 }
 
 enum ht_status autohet_check(const struct ht_scenario *scenario, const struct ht_plan *plan, struct ht_error *err)

@@ -234,7 +234,9 @@ static void open_cluster(struct sweep *w, uint64_t seed)
                                           .device_memory_bytes = draw(seed, 6, 16, 80) * 1000000000};
     if (ht_scenario_create(&request, &err, &w->scenario) != HT_OK) die(err.text);
     w->costs = ht_profile_modelled(w->scenario.cluster);
-    if (autohet_measure(&w->scenario, w->costs, NULL, 0, &err, &w->measured) != HT_OK) die(err.text);
+    if (autohet_measure(&w->scenario, w->costs, NULL, 0, &(struct ht_pipe_style){.order = HT_PIPE_1F1B}, &err,
+                        &w->measured) != HT_OK)
+        die(err.text);
 }
 
 static void close_cluster(struct sweep *w)
