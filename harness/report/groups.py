@@ -197,9 +197,12 @@ def draw_schedule(ax, p, row):
     return pipeline.handles([p], forwards, backwards)
 
 
+STYLE = {"axes.spines.top": False, "axes.spines.right": False, "axes.grid": False, "font.size": 9}
+
+
+@plt.rc_context(STYLE)
 def figure_of(plan, trace=None):
     """Draws a plan, and the schedule of a trace's typical iteration below it."""
-    plt.rcParams.update({"axes.spines.top": False, "axes.spines.right": False, "font.size": 9})
     p = pipeline.Pipeline(trace, None) if trace else None
     row = (0.3 if len(plan.kinds) <= 16 else 0.16) if p else 0
     rows = len(plan.stages) + (len(plan.stages) > 1)
