@@ -8,7 +8,7 @@ cd "$work"
 # ---- what is wrong is one line with its place ----
 
 refused 2 "experiment: expected NAME" experiment
-refused 2 "unknown experiment 'autohete-fig3'; expected 'autohete-fig3a'" experiment autohete-fig3
+refused 2 "unknown experiment 'autohete-fig33a'; expected 'autohete-fig3a'" experiment autohete-fig33a
 refused 2 "nowhere.yaml: " experiment nowhere.yaml
 
 # bad PATTERN TEXT: an experiment with TEXT in place of the lines that a good one has.
