@@ -47,7 +47,7 @@ relay() {
         same wanted part.csv "$name: $part, step $at"
     done
 }
-relay llama --model llama-tiny "${common[@]}" -- in_memory "gpipe --ranks 2" "fsdp --cluster nodes.yaml" "sysx --ranks 2" \
+relay llama --model llama-tiny "${common[@]}" -- in_memory "gpipe --ranks 2 --set halves=3,5" "fsdp --cluster nodes.yaml" "sysx --ranks 2" \
     "zero_offload --ranks 4"
 run 0 list stores parts remote --check --json
 [ "$(json out '[(v["step"], v["whole"]) for v in d["versions"]]')" = "[(5, True), (4, True), (3, False)]" ] || fail "list: $(cat out)"
