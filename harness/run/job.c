@@ -8,6 +8,7 @@
 #include "common/schedule/file.h"
 #include "harness/run/engine.h"
 #include "harness/run/output.h"
+#include "harness/run/progress.h"
 #include "harness/run/registry.h"
 
 #include <stdlib.h>
@@ -122,7 +123,14 @@ static enum ht_status decide(const struct ht_options *o, struct ht_error *err, s
     for (int64_t i = 0; i < o->plan.n_set && status == HT_OK; i++)
         status = ht_settings_parse(job->system, &job->scenario, o->plan.set[i], err, &job->settings);
     if (status != HT_OK) return status;
+    struct ht_progress progress = ht_progress_begin(job->system->name);
+    if (o->plan.progress) {
+        job->settings.progress = ht_progress_candidates;
+        job->settings.progress_ctx = &progress;
+    }
     status = job->system->plan(job->system, &job->scenario, job->profile, &job->settings, err, &job->plan);
+    job->settings.progress = NULL;
+    ht_progress_end(&progress);
     return status == HT_INFEASIBLE ? infeasible(job, "infeasible", err) : status;
 }
 

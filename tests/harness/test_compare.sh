@@ -7,7 +7,11 @@ cd "$work"
 
 systems=in_memory,in_memory_ckpt,zero_offload,zero_offload_ckpt
 run 0 compare --systems "$systems" --models autohete-2b,autohete-22b --cluster autohete-1gpu --out deep/er
+[ "$(grep -c '^  out of memory: .*in_memory' out)" = 2 ] || fail "oom rows are not in one line a model: $(cat out)"
+grep -q '\[1\]' out && fail "footnotes without --why: $(cat out)"
+run 0 compare --systems "$systems" --models autohete-2b,autohete-22b --cluster autohete-1gpu --out deep/er --all
 [ "$(grep -c ' oom ' out)" -ge 4 ] || fail "the table lacks its oom rows"
+[ "$(awk '/^  [a-z].* oom /{next} /^  [a-z_0-9]+ +8 / {print $1}' out | head -1)" = in_memory_ckpt ] || fail "the best row is not the first: $(cat out)"
 ! grep -qF "\$1000" out || fail "a cluster without a price has one"
 "$python" - <<'PY' || fail "compare.json and compare.csv disagree"
 import csv, json
@@ -50,8 +54,8 @@ done
 # A row whose input is refused says so, and the others are computed: a disk so slow that a copy takes more than 11 days.
 sed 's/name: nodes/name: slow/; s/    nic:.*/    ssds: {type: {name: tape, capacity: 4 TB, read: 1 kB\/s, write: 1 kB\/s, duplex: false, latency: 1 ms, source: none}}/' \
     <(emulated_nodes 1 1) | sed 's/64 MB/90 GB/; s/ram: 1 GB/ram: 400 GB/' >slow.yaml
-run 0 compare --systems zero_infinity,zero_offload --models autohete-2b --cluster slow.yaml --numerics fp32 --out slow
-grep -Eq '^autohete-2b .* zero_infinity +8  refused .* refused \[1\]$' out || fail "a refused row: $(cat out)"
+run 0 compare --systems zero_infinity,zero_offload --models autohete-2b --cluster slow.yaml --numerics fp32 --out slow --all --why
+grep -Eq '^  zero_infinity +8 +refused .* refused \[1\]$' out || fail "a refused row: $(cat out)"
 grep -q "^\[1\] work 'copy .*' takes more than 11 days" out || fail "a refused row has no reason: $(cat out)"
 [ "$(json slow/compare.json '[r["status"] for r in d["rows"]], d["complete"]')" = "(['refused', 'ok'], True)" ] || fail "statuses: $(cat slow/compare.csv)"
 refused 2 "work 'copy .*' takes more than 11 days" compare --systems zero_infinity --models autohete-2b --cluster slow.yaml --numerics fp32 --out never
