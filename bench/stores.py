@@ -12,6 +12,7 @@ three are compared. A figure is the median, with the lowest and the highest.
 
 import json
 import pathlib
+import resource
 import shutil
 import statistics
 import subprocess
@@ -22,13 +23,19 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 SAVES = 4
 
 
+def cpu_s():
+    r = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return r.ru_utime + r.ru_stime
+
+
 def train(folder, model, steps, losses, *options):
     command = [ROOT / "build/hetbench", "train", "in_memory", "--model", model, "--batch", "1", "--seq", "16", "--micro-batch", "1", "--data",
                ROOT / "tests/data/kjv-200k.txt", "--steps", str(steps), "--losses", losses, "--json", *options]
+    before = cpu_s()
     done = subprocess.run([str(c) for c in command], cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(done.stderr)
-    return json.loads(done.stdout)
+    return json.loads(done.stdout) | {"cpu_s": cpu_s() - before}
 
 
 def fio(folder, bytes_):
@@ -66,7 +73,8 @@ def one_round(folder, memory, model, every):
     return {"old": checkpoints["checkpoints_s"] / checkpoints["checkpoints"], "first": s["first_stall_s"],
             "later": (s["stall_s"] - s["waited_s"] - s["first_stall_s"]) / (s["saved"] - 1), "waited": s["waited_s"] / (s["saved"] - 1),
             "bytes": s["bytes"] / s["saved"], "behind": s["bytes"] / s["written_s"], "alone": alone["bytes"] / alone["written_s"],
-            "fio": fio(folder, alone["bytes"]), "step": statistics.mean(plain["step_s"]), "slowed": statistics.mean(new["step_s"])}
+            "fio": fio(folder, alone["bytes"]), "step": statistics.mean(plain["step_s"]), "slowed": statistics.mean(new["step_s"]),
+            "cpu_old": max((old["cpu_s"] - plain["cpu_s"]) / SAVES, 0), "cpu_new": max((new["cpu_s"] - plain["cpu_s"]) / SAVES, 0)}
 
 
 def main():
@@ -85,6 +93,7 @@ def main():
         shares = [new / old for new, old in zip(of[key], of["old"])]
         print(f"stall, stores, {key:5} save  {text(of[key], 1, 's')}, of rank 0's in a round {text(shares)}")
     print(f"waited for the one before  {text(of['waited'], 1, 's')} a save")
+    print(f"CPU time of a save         {text(of['cpu_old'], 1, 's')} by rank 0, {text(of['cpu_new'], 1, 's')} by stores, of which a part is behind")
     print(f"rate by rank 0             {text([b / s for b, s in zip(of['bytes'], of['old'])], 1e-9, 'GB/s')}")
     print(f"fio                        {text(of['fio'], 1e-9, 'GB/s')}")
     for key, name in (("alone", "while training waits"), ("behind", "while training goes on")):
