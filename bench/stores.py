@@ -2,7 +2,7 @@
 """What saves of a training cost: by way of rank 0 (--checkpoint), by stores that are written behind (--store, --store-memory), and what
 fio writes to the same disk.
 
-    /usr/bin/python3 bench/stores.py DIR [ROUNDS [MODEL [EVERY]]]
+    /usr/bin/python3 bench/stores.py DIR [ROUNDS [MODEL|FILE [EVERY]]]
 
 DIR is on the disk; memory is /dev/shm. In each round (3), in turn: a training that does not save; one that saves by way of rank 0; one
 that saves into stores; a single save that is written while training waits; fio, which writes as many bytes in blocks of 1 MiB, 8 in flight,
