@@ -175,6 +175,7 @@ const struct ht_command ht_cmd_experiment = {
     .help = "simulate an experiment: systems by models, batches, budgets; resumable\v"
             "Names: hetbench list experiments. Rows that DIR has already, from the same program and commit, "
             "are not simulated again.",
+    .example = "hetbench experiment autohete-fig3a",
     .groups = HT_OPT_EXPERIMENT,
     .min_words = 1,
     .max_words = 1,

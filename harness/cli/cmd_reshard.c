@@ -343,6 +343,7 @@ const struct ht_command ht_cmd_reshard = {
         "bring a step of node stores into another layout"
         "\vSTORE is a directory of train --store, --store-memory or --store-remote. The newest step that all of them "
         "together have whole is taken. Without --out, reshard says what would be read from where.",
+    .example = "hetbench reshard node-0 node-1 --to 2,1,1 --out new",
     .groups = HT_OPT_RESHARD | HT_OPT_CHECK,
     .min_words = 1,
     .max_words = HT_MAX_WORDS,

@@ -8,6 +8,7 @@
 #include "common/schedule/file.h"
 #include "harness/run/engine.h"
 #include "harness/run/output.h"
+#include "harness/run/progress.h"
 #include "harness/run/registry.h"
 
 #include <stdlib.h>
@@ -122,7 +123,14 @@ static enum ht_status decide(const struct ht_options *o, struct ht_error *err, s
     for (int64_t i = 0; i < o->plan.n_set && status == HT_OK; i++)
         status = ht_settings_parse(job->system, &job->scenario, o->plan.set[i], err, &job->settings);
     if (status != HT_OK) return status;
+    struct ht_progress progress = ht_progress_begin(job->system->name);
+    if (o->plan.progress) {
+        job->settings.progress = ht_progress_candidates;
+        job->settings.progress_ctx = &progress;
+    }
     status = job->system->plan(job->system, &job->scenario, job->profile, &job->settings, err, &job->plan);
+    job->settings.progress = NULL;
+    ht_progress_end(&progress);
     return status == HT_INFEASIBLE ? infeasible(job, "infeasible", err) : status;
 }
 
@@ -144,16 +152,20 @@ static enum ht_status load_graph(const struct ht_options *o, struct ht_error *er
     const struct ht_scenario_request *r = &o->request;
     if (r->model || r->batch || r->micro_batch || r->seq || r->numerics || r->accumulate || r->control || r->clip > 0 ||
         r->loss_scale || r->software || r->device_memory_bytes || r->host_memory_bytes || r->ssds || o->platform.disk ||
-        r->ranks || o->plan.n_set)
+        r->ranks || r->only || o->plan.n_set)
         return ht_fail(err, HT_BAD_INPUT,
                        "--load stands for a whole scenario; expected only --profile or --cluster beside it, for the "
                        "costs");
+    if (r->through_host_bytes_per_s > 0 && !r->cluster)
+        return ht_fail(err, HT_BAD_INPUT, "--through-host is given beside --load; expected --cluster as well");
     enum ht_status status = ht_schedule_load(o->plan.load, err, &job->schedule);
     if (status != HT_OK) return status;
     if (r->cluster && !strcmp(r->cluster, "local"))
         status = ht_cluster_local(1, r->device_cores, 0, err, &job->loaded_cluster);
     else if (r->cluster)
         status = ht_cluster_load(r->cluster, err, &job->loaded_cluster);
+    if (status == HT_OK && r->through_host_bytes_per_s > 0)
+        ht_cluster_set_through_host(job->loaded_cluster, r->through_host_bytes_per_s);
     return status == HT_OK ? make_profile(o, err, job) : status;
 }
 

@@ -10,8 +10,10 @@
 #include "harness/run/output.h"
 
 #include <stdio.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 int32_t ht_ranks_count(const struct ht_ranks *ranks)
 {
@@ -28,6 +30,17 @@ bool ht_ranks_speaks(const struct ht_ranks *ranks)
     return ht_ranks_me(ranks) == 0;
 }
 
+/* Lets all that is printed from now on go nowhere. freopen would not do: stdout may be a stream without a file
+   (common/base/terminal.h). */
+static bool silence_stdout(void)
+{
+    int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    bool done = null >= 0 && dup2(null, STDOUT_FILENO) >= 0;
+    if (null >= 0) close(null);
+    clearerr(stdout);
+    return done;
+}
+
 enum ht_status ht_ranks_open(struct ht_error *err, struct ht_ranks *out)
 {
     *out = (struct ht_ranks){.launcher = -1};
@@ -41,7 +54,7 @@ enum ht_status ht_ranks_open(struct ht_error *err, struct ht_ranks *out)
     status = ht_comm_mpi(err, &out->comm);
     if (!status) ht_launch_take_streams(out->launcher);
     if (!status) status = ht_hosts_find(out->comm, err, &out->hosts);
-    if (!status && out->comm->rank != 0 && !freopen("/dev/null", "w", stdout))
+    if (!status && out->comm->rank != 0 && !silence_stdout())
         status = ht_fail(err, HT_FAILED, "/dev/null cannot be opened");
     return status;
 }
@@ -298,8 +311,7 @@ enum ht_status ht_ranks_close(struct ht_ranks *ranks, enum ht_status status, str
     ht_hosts_free(&ranks->hosts);
     bool taken = ht_launch_report(ranks->launcher, status, err);
     *ranks = (struct ht_ranks){.launcher = -1};
-    if (taken)
-        return freopen("/dev/null", "w", stdout) ? HT_OK : HT_FAILED; /* the launcher says it; main() tries again */
+    if (taken) return silence_stdout() ? HT_OK : HT_FAILED; /* the launcher says it; main() tries again */
     if (!speaks && !freopen("/dev/null", "w", stderr)) return status;
     return status;
 }

@@ -13,6 +13,7 @@
 #include "harness/run/output.h"
 #include "harness/run/registry.h"
 #include "harness/run/simulate.h"
+#include "harness/sweep/micro_batch.h"
 #include "harness/sweep/tasks.h"
 
 #include <errno.h>
@@ -322,9 +323,10 @@ static enum ht_status add_slot(struct sweep *s, struct slot slot, struct ht_erro
     if (status != HT_OK) return status;
     slot.bytes = ht_evaluation_bytes(&slot.options, ht_model_units(&model));
     key_of(s, &slot.options, slot.system,
-           !slot.series       ? "trace"
-           : s->e->break_even ? "row break-even"
-                              : "row",
+           !slot.series             ? "trace"
+           : s->e->best_micro_batch ? "row best"
+           : s->e->break_even       ? "row break-even"
+                                    : "row",
            slot.key);
     reuse(s, &slot);
     if (!slot.row) s->todo[s->n_todo++] = s->n_slots;
@@ -376,7 +378,8 @@ static enum ht_status evaluate(const struct sweep *s, const struct slot *slot, s
     struct ht_options options = slot->options;
     snprintf(words, sizeof(words), "%s", slot->system);
     const char *system = ht_variant_of(words, &options);
-    enum ht_status status = ht_evaluate(&options, system, NULL, err, &e);
+    enum ht_status status = s->e->best_micro_batch && slot->series ? ht_evaluate_best(&options, system, NULL, err, &e)
+                                                                   : ht_evaluate(&options, system, NULL, err, &e);
     if (status != HT_OK) return status;
     trace_path(s, slot, path);
     if (!slot->series) {

@@ -154,6 +154,8 @@ refused 2 "model 'm' has a vocabulary of 100" train in_memory --model "$work/sma
 refused 2 "$work/none.yaml: .*No such file" sim --load "$work/none.yaml" --cluster local
 refused 2 "sim: --load stands for a system" sim zero_offload --load "$work/none.yaml"
 refused 2 "--load stands for a whole scenario" sim --load "$work/none.yaml" --model gpt-tiny
+refused 2 "--load stands for a whole scenario" sim --load "$work/none.yaml" --cluster lohan-4x4090 --only rtx-4090:2
+refused 2 "--through-host is given beside --load; expected --cluster as well" sim --load "$work/none.yaml" --through-host 1GB/s
 run 0 plan zero_offload --model gpt-mini --cluster local --batch 1 --dump good.yaml
 refused 2 "a graph file has no costs" sim --load "$work/good.yaml"
 "$python" - <<'PY'

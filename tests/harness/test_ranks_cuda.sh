@@ -29,7 +29,7 @@ ddp 3 --numerics bf16 --batch 9
 fsdp 2 --batch 8 --numerics bf16 --set l=5,3
 zero_offload 2 --batch 8 --numerics fp16 --control gate
 zero3_offload 2 --batch 8 --numerics fp32
-gpipe 3 --batch 8 --numerics fp32 --set pipelines=1,2
+gpipe 3 --batch 8 --numerics fp32 --set pipelines=1,2 --set halves=8,5,3
 dapple 4 --batch 8 --numerics bf16 --set pipelines=2,2 --set zero=2
 sysx 2 --batch 8 --numerics fp16 --control rollback --clip 0.5
 autohet 4 --batch 8 --numerics fp32
