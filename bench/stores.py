@@ -82,12 +82,13 @@ def main():
         sys.exit(__doc__)
     rounds = int(sys.argv[2]) if len(sys.argv) > 2 else 3
     model = sys.argv[3] if len(sys.argv) > 3 else "gpt2-124m"
+    model = pathlib.Path(model).resolve() if pathlib.Path(model).is_file() else model
     every = int(sys.argv[4]) if len(sys.argv) > 4 else 3
     with tempfile.TemporaryDirectory(dir=sys.argv[1]) as folder, tempfile.TemporaryDirectory(dir="/dev/shm") as memory:
         found = [one_round(folder, memory, model, every) for _ in range(rounds)]
     of = {key: [r[key] for r in found] for key in found[0]}
     ratios = {"first": "first", "later": "later"}
-    print(f"{model}: {of['bytes'][0] / 1e9:.3f} GB a save, {SAVES} saves, every {every} steps, {rounds} rounds; losses are the same")
+    print(f"{getattr(model, 'name', model)}: {of['bytes'][0] / 1e9:.3f} GB a save, {SAVES} saves, every {every} steps, {rounds} rounds; losses are the same")
     print(f"stall, by rank 0           {text(of['old'], 1, 's')}")
     for key in ratios:
         shares = [new / old for new, old in zip(of[key], of["old"])]
