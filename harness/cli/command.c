@@ -133,6 +133,7 @@ static const struct row rows[] = {
     {"systems", "A,B,...", "systems to measure [all]", HT_OPT_PROFILE, TEXT(compare.systems)},
     {"models", "A,B,...", "models to compare them on; patterns such as 'lohan-*' too", HT_OPT_COMPARE,
      TEXT(compare.models)},
+    {"clusters", "A,B,...", "several clusters, in place of --cluster", HT_OPT_COMPARE, TEXT(compare.clusters)},
     {"of", "model|batch|seq", "size that is looked for [model]", HT_OPT_MAXSIZE, TEXT(compare.of)},
     {"models", "A,B,...", "family of models, or models of the batch and the sequence; patterns such as 'lohan-*' too",
      HT_OPT_MAXSIZE, TEXT(compare.models)},

@@ -43,9 +43,9 @@ struct ht_parts_options {
 
 /* Several systems, models or claims. */
 struct ht_comparison_options {
-    const char *systems, *models; /* lists with commas */
-    const char *of;               /* "model", "batch", "seq"; NULL: model */
-    const char *ledger;           /* claims from a file instead of the built-in ones */
+    const char *systems, *models, *clusters; /* lists with commas */
+    const char *of;                          /* "model", "batch", "seq"; NULL: model */
+    const char *ledger;                      /* claims from a file instead of the built-in ones */
 };
 
 struct ht_measuring_options {
