@@ -9,6 +9,7 @@
 #include "harness/cli/stores.h"
 #include "harness/sweep/builtin.h"
 #include "harness/sweep/experiment.h"
+#include "harness/sweep/recoveries.h"
 #include "harness/result/heading.h"
 #include "harness/result/result.h"
 #include "harness/run/registry.h"
@@ -270,21 +271,38 @@ static enum ht_status add_cluster(const char *name, struct ht_table *t, json_t *
     return HT_OK;
 }
 
+/* Adds an experiment; cluster NULL: each point's is by `by`. */
+static void experiment_row(const char *name, int64_t points, const char *cluster, const char *by, const char *title,
+                           const char *source, struct ht_table *t, json_t *list)
+{
+    ht_table_cell(t, "%s", name);
+    ht_table_cell(t, "%lld", (long long)points);
+    ht_table_cell(t, "%s", cluster ? cluster : by);
+    ht_table_cell(t, "%s", title);
+    ht_table_cell(t, "%s", source);
+    json_array_append_new(list, json_pack("{s:s,s:I,s:s?,s:s,s:s}", "name", name, "points", (json_int_t)points,
+                                          "cluster", cluster, "title", title, "source", source));
+}
+
+static enum ht_status add_recoveries(const char *name, struct ht_table *t, json_t *list, struct ht_error *err)
+{
+    struct ht_recoveries *e = HT_NEW(struct ht_recoveries);
+    enum ht_status status = ht_recoveries_load(name, err, e);
+    if (status == HT_OK)
+        experiment_row(name, 2 * e->n_models * e->n_cases, NULL, "by recovery", e->title, e->source, t, list);
+    ht_recoveries_free(e);
+    free(e);
+    return status;
+}
+
 static enum ht_status add_experiment(const char *name, struct ht_table *t, json_t *list, struct ht_error *err)
 {
+    if (ht_is_recoveries(name)) return add_recoveries(name, t, list, err);
     struct ht_experiment *e = ht_alloc(sizeof(*e));
     enum ht_status status = ht_experiment_load(name, err, e);
-    if (status == HT_OK) {
-        int64_t points = ht_experiment_points(e);
-        ht_table_cell(t, "%s", name);
-        ht_table_cell(t, "%lld", (long long)points);
-        ht_table_cell(t, "%s", e->cluster[0] ? e->cluster : "by model");
-        ht_table_cell(t, "%s", e->title);
-        ht_table_cell(t, "%s", e->source);
-        json_array_append_new(list,
-                              json_pack("{s:s,s:I,s:s?,s:s,s:s}", "name", name, "points", (json_int_t)points, "cluster",
-                                        e->cluster[0] ? e->cluster : NULL, "title", e->title, "source", e->source));
-    }
+    if (status == HT_OK)
+        experiment_row(name, ht_experiment_points(e), e->cluster[0] ? e->cluster : NULL, "by model", e->title,
+                       e->source, t, list);
     ht_experiment_free(e);
     free(e);
     return status;

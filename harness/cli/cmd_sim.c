@@ -24,7 +24,9 @@ static enum ht_status check_replay(const struct ht_trace *t, struct ht_error *er
 static enum ht_status run(const struct ht_options *options, struct ht_error *err)
 {
     struct ht_evaluation e;
-    enum ht_status status = ht_evaluate(options, NULL, NULL, err, &e);
+    struct ht_options shown = *options;
+    shown.plan.progress = true;
+    enum ht_status status = ht_evaluate(&shown, NULL, NULL, err, &e);
     if (status != HT_OK) return status;
     if (e.result.trace) status = check_replay(e.result.trace, err);
     if (status == HT_OK) status = ht_save_trace(e.result.trace, options->trace, err);

@@ -209,6 +209,8 @@ static const struct row rows[] = {
      HT_OPT_RESHARD, RATE(reshard.remote_rate)},
     {"whole-files", NULL, "with --cluster: a rank reads whole files where slices would do", HT_OPT_RESHARD,
      FLAG(reshard.whole_files)},
+    {"emulate", "X", "with --cluster: read the files, each copy held for X times its modelled time [only simulate]",
+     HT_OPT_RESHARD, REAL(reshard.emulate, 1e-3, 1e9)},
     {"check", NULL, "hold files against their hashes; of reshard, read back what was written and compare every byte",
      HT_OPT_CHECK, FLAG(reshard.check)},
     {"out", "DIR", "directory for the stores of the new layout's nodes [only list what would be read]", HT_OPT_RESHARD,

@@ -391,14 +391,16 @@ static enum ht_status read_request(const struct ht_node *map, struct file *f, st
     return ht_node_error(ht_node_find(map, "software"), err, "%.800s", why.text);
 }
 
-/* Checks the experiment's name, which becomes a folder's. */
-static enum ht_status check_name(const struct ht_node *map, const struct ht_experiment *e, struct ht_error *err)
+enum ht_status ht_experiment_read_name(const struct ht_node *map, struct ht_error *err, char *name, size_t bytes)
 {
     static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
-    const struct ht_node *name = ht_node_find(map, "name");
-    if (e->name[strspn(e->name, allowed)] || e->name[0] == '.')
-        return ht_node_error(name ? name : map, err, "invalid name '%s'; expected letters, digits, '.', '_' and '-'",
-                             e->name);
+    const struct ht_node *written = ht_node_find(map, "name");
+    if (!name[0] && !map->parent)
+        return ht_node_error(map, err, "key 'name' is missing; expected the experiment's name");
+    if (!name[0]) snprintf(name, bytes, "%s", map->key);
+    if (name[strspn(name, allowed)] || name[0] == '.')
+        return ht_node_error(written ? written : map, err,
+                             "invalid name '%s'; expected letters, digits, '.', '_' and '-'", name);
     return HT_OK;
 }
 
@@ -408,13 +410,7 @@ static enum ht_status read_map(const struct ht_node *map, struct ht_error *err, 
     f->e.along = -1;
     f->e.sim = ht_options_default().sim;
     if (status == HT_OK) status = ht_config_load(map, fields, err, f);
-    if (status == HT_OK && !f->e.name[0]) {
-        if (map->parent)
-            snprintf(f->e.name, sizeof(f->e.name), "%s", map->key);
-        else
-            status = ht_node_error(map, err, "key 'name' is missing; expected the experiment's name");
-    }
-    if (status == HT_OK) status = check_name(map, &f->e, err);
+    if (status == HT_OK) status = ht_experiment_read_name(map, err, f->e.name, sizeof(f->e.name));
     if (status == HT_OK && f->per_node && f->lists[HT_AXIS_BATCHES])
         status = ht_node_key_error(f->per_node, err, "not allowed beside 'batches'");
     f->e.per_node = f->per_node != NULL;

@@ -27,6 +27,7 @@
  *     timelines:     {model: .., batch: .., device_memory: .., systems: [..]}     points whose traces are kept
  *
  * Everything is checked when the file is read. A wrong model, cluster or system is an error at its place in the file.
+ * Experiments on recovery have keys of their own (recoveries.h).
  */
 #ifndef HT_HARNESS_SWEEP_EXPERIMENT_H
 #define HT_HARNESS_SWEEP_EXPERIMENT_H
@@ -105,6 +106,10 @@ struct ht_experiment {
 /* Loads a built-in experiment or a file. HT_BAD_INPUT comes with file, line, column and key. *out is zero on error. */
 enum ht_status ht_experiment_load(const char *name_or_path, struct ht_error *err, struct ht_experiment *out);
 void ht_experiment_free(struct ht_experiment *e);
+
+/* Checks the name that an experiment's map has read into `name`; of a built-in entry its key stands in for it. It becomes a
+   folder's. */
+enum ht_status ht_experiment_read_name(const struct ht_node *map, struct ht_error *err, char *name, size_t bytes);
 
 /* Returns the sequences of an iteration at these indices into the lists; 0 for the default. */
 int64_t ht_experiment_batch(const struct ht_experiment *e, const int64_t at[HT_N_AXES]);

@@ -98,6 +98,15 @@ assert "assumed_rate" not in json.load(open("rate2.6.json"))
 PY
 run 0 compare --systems ddp,fsdp,dapple --models gpt-tiny,lohan-headless-760m --cluster lohan-2x4090 --batch 8
 grep -q "^  gpt-tiny: fastest is .* at half of it, fsdp at it, fsdp at double$" out || fail "an assumed rate that decides: $(cat out)"
+# A loaded graph's costs heed it, too.
+ring=(--cluster lohan-2x4090 --through-host "0.1 GB/s" --json)
+run 0 sim ddp --model gpt-tiny --batch 8 "${ring[@]}" --dump ring.yaml
+built=$(json out 'd["iteration_time_s"]')
+run 0 sim --load ring.yaml "${ring[@]}"
+[ "$(json out 'd["iteration_time_s"]')" = "$built" ] || fail "--load with --through-host: $(json out 'd["iteration_time_s"]'), built $built"
+run 0 sim --load ring.yaml --cluster lohan-2x4090 --json
+[ "$(json out 'd["iteration_time_s"]')" != "$built" ] || fail "--through-host changes nothing"
+
 refused 2 "--through-host: '8 GB' has the wrong unit 'GB'; expected a rate" compare --models gpt-tiny --cluster lohan-2x4090 --through-host '8 GB'
 
 # Models are listed as in maxsize: names, patterns, files, a model of transformers by its folder or file, each once.
