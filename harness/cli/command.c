@@ -128,6 +128,8 @@ static const struct row rows[] = {
      HT_OPT_SIM, LIST(sim.bad, HT_MAX_BAD)},
     {"replay", "FILE", "report on a trace of this graph, of sim or train, instead of simulating", HT_OPT_REPLAY,
      TEXT(sim.replay)},
+    {"price", "X", "price of the machine, in any currency: tokens per unit of it [the catalogue's, in USD]",
+     HT_OPT_ADVISE, REAL(price, 1e-9, 1e15)},
     {"systems", "A,B,...", "systems to choose from [all but ablations]", HT_OPT_ADVISE, TEXT(compare.systems)},
     {"systems", "A,B,...", "systems to compare [all but ablations]", HT_OPT_COMPARE, TEXT(compare.systems)},
     {"systems", "A,B,...", "systems to measure [all]", HT_OPT_PROFILE, TEXT(compare.systems)},

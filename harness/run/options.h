@@ -106,6 +106,7 @@ struct ht_options {
     const char *words[HT_MAX_WORDS]; /* not options: a system, a kind of list */
     int64_t n_words;
     bool json, help;
+    double price;  /* of the machine; 0: the catalogue's */
     bool why, all; /* footnotes; ablations and folded rows */
     const char *out, *trace;
     struct ht_scenario_request request;
