@@ -32,6 +32,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { MEGATRON, WHALE };
 
@@ -42,6 +43,7 @@ enum { MEGATRON, WHALE };
     {"pipelines", "devices of each pipeline", .min = 1, .max = 1 << 16, .kind = HT_VARIABLE_LIST},                     \
     {"l", "micro-batches of each pipeline", .min = 1, .max = 1 << 20, .kind = HT_VARIABLE_LIST},                       \
     {"blocks", "blocks of each stage, of every pipeline", .min = 1, .max = -1, .kind = HT_VARIABLE_LIST},              \
+    {"halves", "the same in half blocks, in place of blocks", .min = 1, .max = 1 << 16, .kind = HT_VARIABLE_LIST},     \
     {"place", "devices of parts, stages, pipelines, one after the other", .kind = HT_VARIABLE_RANKS},                  \
     {"segment", "blocks recomputed at a time", .min = 1, .max = -1}
 /* clang-format on */
@@ -345,12 +347,22 @@ static void mark_taken(const struct sweep *s, struct ht_plan *out)
         }
 }
 
+static const char *const forms[] = {"pipelines", "l", "blocks", "place"};
+
+/* Returns a variable of a plan that is forced; halves stand for blocks. */
+static const struct ht_variable *forced(const struct ht_settings *settings, const char *form)
+{
+    const struct ht_variable *v = ht_setting_variable(settings, form);
+    return v || strcmp(form, "blocks") ? v : ht_setting_variable(settings, "halves");
+}
+
 /* Takes a plan that is forced as a whole. */
 static enum ht_status take_forced(const struct ht_settings *settings, struct ht_error *err, struct ht_plan *out)
 {
-    static const char *const forms[] = {"pipelines", "l", "blocks", "place"};
+    if (ht_setting_variable(settings, "blocks") && ht_setting_variable(settings, "halves"))
+        return ht_fail(err, HT_BAD_INPUT, "blocks and halves are both set; expected one of them");
     for (size_t i = 0; i < HT_COUNT(forms); i++) {
-        const struct ht_variable *v = ht_setting_variable(settings, forms[i]);
+        const struct ht_variable *v = forced(settings, forms[i]);
         if (!v)
             return ht_fail(err, HT_BAD_INPUT,
                            "%s is not set; expected pipelines, l, blocks and place together, or none of them",
@@ -391,8 +403,8 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
 {
     struct sweep s = {self, scenario, profile, settings, .least_ns = INT64_MAX};
     *out = (struct ht_plan){.planned_bytes = {-1, 0, 0, 0}};
-    if (ht_setting_variable(settings, "pipelines") || ht_setting_variable(settings, "place"))
-        return take_forced(settings, err, out);
+    for (size_t i = 0; i < HT_COUNT(forms); i++)
+        if (forced(settings, forms[i])) return take_forced(settings, err, out);
     enum ht_status status = search(&s, err, out);
     free(s.all);
     return status;

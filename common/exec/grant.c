@@ -250,7 +250,7 @@ static void add_group(struct ht_grants *g, struct walk *w, int32_t first, int32_
         }
         HT_PUSH(sp->need, sp->n, need_caps[w->touched[i]], need);
     }
-    sort(g->asks + begin_asks, w->n_touched);
+    if (w->n_touched) sort(g->asks + begin_asks, w->n_touched);
     for (int32_t op = first; op < first + n; op++) {
         begun |= is_here(w, op);
         g->asks_begin[op + 1] = begun ? *n_asks : begin_asks;
