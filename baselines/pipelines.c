@@ -17,7 +17,8 @@
  * interleaved and dapple here, each block from its own (Narayanan et al. 2021, Sec. 3.5: segment=1). segment=n and c=n
  * are Megatron-LM's methods uniform and block: n blocks at a time, and only the first n of each stage. recompute=2 drops
  * attention alone (Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models", MLSys 2023, Sec.
- * 5: selective).
+ * 5: selective). again=0,4,255,.. says for each block which sub-ops it drops
+ * and runs again, as planners decide that choose by operator.
  *
  * DAPPLE's planner of uneven stages is left out: blocks are divided evenly unless blocks= is given.
  * Its data parallelism is pipelines=2,2: two pipelines of two devices, which share the batch and all-reduce their
@@ -63,7 +64,8 @@ enum { NOTHING, BLOCKS, ATTENTION }; /* what recompute drops */
 #define RECOMPUTE                                                                                                      \
     {"recompute", "1: a block keeps nothing and is recomputed; 2: it drops its attention alone", .max = 2},            \
     {"segment", "blocks recomputed at a time, from the input of the first; 0: those of a stage", .max = -1},           \
-    {"c", "blocks of each stage that are recomputed, the first ones", .min = 1, .max = -1}
+    {"c", "blocks of each stage that are recomputed, the first ones", .min = 1, .max = -1},                            \
+    {"again", "sub-ops that each block recomputes, a sum of 1 norm1, 2 qkv, 4 attention, 8 proj, 16 norm2, 32 fc1, 64 gelu, 128 fc2", .max = HT_ALL_SUB_OPS, .kind = HT_VARIABLE_LIST}
 /* clang-format on */
 
 static const struct ht_knob knobs[] = {SHAPE, GRADIENTS, RECOMPUTE, {0}};
@@ -78,7 +80,7 @@ static enum ht_status style_of(const struct ht_system *self, const struct ht_sce
 {
     const struct ht_variable *pipelines = ht_plan_variable(plan, "pipelines"), *l = ht_plan_variable(plan, "l");
     const struct ht_variable *blocks = ht_plan_variable(plan, "blocks"), *tp = ht_plan_variable(plan, "tp"),
-                             *place = ht_plan_variable(plan, "place");
+                             *place = ht_plan_variable(plan, "place"), *again = ht_plan_variable(plan, "again");
     int64_t ranks = ht_scenario_ranks(scenario), micro_batches = ht_scenario_micro_batches(scenario);
     *layout = NULL;
     enum ht_status status =
@@ -102,8 +104,9 @@ static enum ht_status style_of(const struct ht_system *self, const struct ht_sce
                                   .reduce_whole = ht_plan_variable(plan, "scatter") && !ht_plan_get(plan, "scatter"),
                                   .bucket = ht_plan_get(plan, "bucket"),
                                   .step_units = ht_plan_get(plan, "steps"),
-                                  .recompute = ht_plan_get(plan, "recompute"),
-                                  .segment = (int32_t)ht_plan_get(plan, "segment"),
+                                  .recompute = again || ht_plan_get(plan, "recompute"),
+                                  .segment = again ? 1 : (int32_t)ht_plan_get(plan, "segment"),
+                                  .again = again ? again->values : NULL,
                                   .recomputed = (int32_t)ht_plan_get(plan, "c"),
                                   .attention_only = ht_plan_get(plan, "recompute") == ATTENTION,
                                   .blocking_sends = self->variant != HT_PIPE_INTERLEAVED};
@@ -149,10 +152,27 @@ static enum ht_status set_gradients(const struct ht_settings *settings, struct h
     return HT_OK;
 }
 
-/* Adds what is recomputed to the plan: the forced values, or the method's own. */
-static enum ht_status set_recomputation(const struct ht_system *self, const struct ht_settings *settings,
-                                        struct ht_error *err, struct ht_plan *out)
+/* Adds what each block recomputes to the plan. */
+static enum ht_status set_again(const struct ht_scenario *scenario, const struct ht_settings *settings,
+                                struct ht_error *err, struct ht_plan *out)
 {
+    static const char *const others[] = {"recompute", "segment", "c"};
+    const struct ht_variable *again = ht_setting_variable(settings, "again");
+    for (size_t i = 0; i < HT_COUNT(others); i++)
+        if (ht_setting_variable(settings, others[i]))
+            return ht_fail(err, HT_BAD_INPUT, "again is set beside %s; expected one of them", others[i]);
+    if (again->n != scenario->model.layers)
+        return ht_fail(err, HT_BAD_INPUT, "again has %d element%s; expected %lld, one a block", again->n,
+                       again->n == 1 ? "" : "s", (long long)scenario->model.layers);
+    ht_plan_set_vector(out, again);
+    return HT_OK;
+}
+
+/* Adds what is recomputed to the plan: the forced values, or the method's own. */
+static enum ht_status set_recomputation(const struct ht_system *self, const struct ht_scenario *scenario,
+                                        const struct ht_settings *settings, struct ht_error *err, struct ht_plan *out)
+{
+    if (ht_setting_variable(settings, "again")) return set_again(scenario, settings, err, out);
     int64_t recompute = ht_setting(settings, "recompute", NOTHING);
     int64_t segment = ht_setting(settings, "segment", recompute == ATTENTION || self->variant != HT_PIPE_AFAB);
     int64_t c = ht_setting(settings, "c", 0);
@@ -220,7 +240,7 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
     if (ht_setting(settings, "sequence", 0)) ht_plan_set(out, "sequence", 1);
     status = set_place(scenario, settings, tp, err, out);
     if (!status) status = set_gradients(settings, err, out);
-    if (!status) status = set_recomputation(self, settings, err, out);
+    if (!status) status = set_recomputation(self, scenario, settings, err, out);
     if (status) return status;
     snprintf(out->why, sizeof(out->why), "%s",
              blocks ? "blocks of stages are forced" : "fixed: blocks shared out evenly");

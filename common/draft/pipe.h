@@ -129,9 +129,12 @@ struct ht_pipe_style {
     /* Blocks keep nothing but inputs, and are recomputed. Required, of whole stages at once, if a stage's backward runs on
        another rank than its forward. */
     bool recompute;
-    int32_t segment;      /* blocks recomputed at a time, from the input of the first; 0: those of a stage */
-    int32_t recomputed;   /* blocks of a stage that are, the first ones; the others keep everything; 0: all */
-    bool attention_only;  /* a block drops its attention alone, and keeps the rest; segment is 1 */
+    int32_t segment;     /* blocks recomputed at a time, from the input of the first; 0: those of a stage */
+    int32_t recomputed;  /* blocks of a stage that are, the first ones; the others keep everything; 0: all */
+    bool attention_only; /* a block drops its attention alone, and keeps the rest; segment is 1 */
+    /* What each block recomputes, [layers]: bits 1 << HT_SUB_..; segment is 1, and recomputed and attention_only do not count. NULL:
+       they do. */
+    const int64_t *again;
     bool early_recompute; /* recomputation may begin before the gradient arrives */
     /* The last forward pass runs the head, for its loss, and the backward pass runs it again. Else the head's forward
        runs in its backward pass. Only with recomputation. */

@@ -155,7 +155,7 @@ void ht_pipe_backward_pass(struct ht_pipe *g, int32_t rank, int64_t n)
     if (at_once) recompute(g, rank, x, begin, end);
     if (ht_pipe_has_head(g, q)) head(g, rank, n, x);
     for (int32_t u = ht_pipe_end_block(g, q) - 1; u >= begin; u--) {
-        if (u < end && !at_once && (u + 1 == end || segment_of(g, u + 1) == u + 1))
+        if (u < end && !at_once && ht_pipe_dropped(g, u) && (u + 1 == end || segment_of(g, u + 1) == u + 1))
             recompute(g, rank, x, segment_of(g, u), u + 1);
         backward(g, rank, x, u);
         drop_param(g, rank, n, u);

@@ -165,6 +165,7 @@ int32_t ht_pipe_end_recomputed(const struct ht_pipe *g, int32_t q)
 unsigned ht_pipe_dropped(const struct ht_pipe *g, int32_t unit)
 {
     if (!g->style->recompute || unit >= ht_pipe_end_recomputed(g, g->stage_of[unit])) return 0;
+    if (g->style->again && unit > 0) return (unsigned)g->style->again[unit - 1];
     return g->style->attention_only && unit > 0 ? 1u << HT_SUB_ATTENTION : HT_ALL_SUB_OPS;
 }
 
