@@ -69,6 +69,7 @@ const struct ht_command ht_cmd_plan = {
     .name = "plan",
     .args = "SYSTEM",
     .help = "what a system decides for a scenario, and whether that fits",
+    .example = "hetbench plan autohete --model autohete-4b --cluster autohete-1gpu",
     .groups = HT_OPT_MODEL | HT_OPT_SCENARIO | HT_OPT_DUMP,
     .min_words = 1,
     .max_words = 1,

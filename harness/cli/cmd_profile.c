@@ -283,11 +283,12 @@ static enum ht_status run(const struct ht_options *o, struct ht_error *err)
     struct ht_words systems;
     if (!request.model)
         return ht_fail(err, HT_BAD_INPUT, "--model is missing; hetbench list models shows those there are");
-    enum ht_status status = ht_words_of_systems(o->compare.systems, err, &systems);
+    enum ht_status status = ht_words_of_systems(o->compare.systems, true, err, &systems);
     if (status == HT_OK) status = ht_platform_read(o, "profile", err, &platform);
     if (status != HT_OK) goto out;
     request.cluster = "local";
-    if (platform.kind == HT_PLATFORM_GPU) request.local_gpu = &platform.gpu;
+    request.local_gpus = platform.gpus;
+    request.n_local_gpus = platform.n_gpus;
     status = ht_scenario_create(&request, err, &scenario);
     if (status == HT_OK) status = measure_and_report(&platform, &systems, &x, &scenario, err);
     ht_scenario_free(&scenario);
@@ -303,6 +304,7 @@ const struct ht_command ht_cmd_profile = {
             "\vEvery system's schedule of the scenario (or those of --systems) is run, one op at a time, on the cores "
             "and in the memory that "
             "training uses; a work's cost is the median of its durations. --out FILE is what --profile takes.",
+    .example = "hetbench profile --model gpt-mini --out costs.yaml",
     .groups = HT_OPT_MODEL | HT_OPT_SHAPE | HT_OPT_PROFILE,
     .run = run,
 };
