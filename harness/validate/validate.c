@@ -156,6 +156,7 @@ static enum ht_status add_cell(struct reader *r, const struct ht_residual *like,
     if (status) return status;
     const char *m = ht_csv_cell(&r->measured, open, a), *p = ht_csv_cell(&r->predicted, row, b);
     bool list = strchr(m, ';') != NULL;
+    if (!*p) return HT_OK; /* nothing is predicted */
     while (m && p && !status) {
         struct ht_residual x = *like;
         status = number(&r->measured, open, measured_name, &m, err, &x.measured);
@@ -213,9 +214,9 @@ static enum ht_status add_open(struct reader *r, size_t open, struct ht_error *e
     take_lanes(r, row, &x);
     x.part = fitted ? HT_PART_FITTED : HT_PART_LEFT_OUT;
     status = add_map(r, r->e.compare, &x, open, row, err);
-    x.memory = true;
+    x.memory = true, x.part = HT_PART_LEFT_OUT; /* no factor is set to memory */
     if (!status) status = add_map(r, r->e.memory, &x, open, row, err);
-    x.memory = false, x.part = HT_PART_LEFT_OUT;
+    x.memory = false;
     return status || !fitted ? status : add_map(r, r->e.left_out, &x, open, row, err);
 }
 
