@@ -230,12 +230,13 @@ int32_t ht_pipe_end_recomputed(const struct ht_pipe *g, int32_t q)
     return begin + (g->style->recomputed && g->style->recomputed < n ? g->style->recomputed : n);
 }
 
-/* Returns the sub-ops that a block, or half of one, drops by the style's list. What a half's projection keeps is the other half's. */
+/* Returns the sub-ops that a block, or half of one, drops by the style's list. What a half's projection keeps is the other half's
+   input, so neither drops it. */
 static unsigned dropped_of(const struct ht_pipe *g, int32_t unit)
 {
     unsigned has = ht_draft_sub_ops(&g->d, unit);
+    if (ht_pipe_is_half(g, unit)) has &= ~(1u << HT_SUB_PROJ);
     unsigned dropped = (unsigned)g->style->again[ht_draft_label(&g->d, unit, -1).unit - 1] & has;
-    if (ht_pipe_is_half(g, unit) && dropped != has) dropped &= ~(1u << HT_SUB_PROJ);
     return dropped == has ? HT_ALL_SUB_OPS : dropped;
 }
 

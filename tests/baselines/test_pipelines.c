@@ -216,17 +216,22 @@ START_TEST(recomputes_by_block)
 }
 END_TEST
 
-/* Any sub-ops of any blocks make a graph that is proved, which needs no more memory and no less time than one that drops nothing. */
+/* Any sub-ops of any blocks make a graph that is proved, which needs no more memory and no less time than one that drops nothing; also
+   where stages end inside blocks. */
 START_TEST(recomputes_any_sub_ops)
 {
+    static const char *const cuts[] = {"blocks=1,1,1,1", "halves=1,2,3,2", "halves=3,1,1,3"};
     struct ht_scenario sc = scenario_from(
         &(struct ht_scenario_request){.model = "gpt-tiny", .cluster = "autohete-4gpu", .batch = 8, .micro_batch = 1});
     struct draw d = {.seed = 31};
-    int64_t least_ns, most = needs(&sc, "again=0,0,0,0", &least_ns);
-    for (int i = 0; i < 60; i++) {
-        char set[64];
-        int64_t ns;
-        snprintf(set, sizeof set, "again=%d,%d,%d,%d", below(&d, 256), below(&d, 256), below(&d, 256), below(&d, 256));
+    for (int i = 0; i < 90; i++) {
+        int64_t ns, least_ns;
+        char set[96];
+        snprintf(set, sizeof set, "%s again=0,0,0,0", cuts[i % 3]);
+        int64_t most = needs(&sc, set, &least_ns);
+        int masks[4]; /* the extremes now and then */
+        for (int k = 0; k < 4; k++) masks[k] = below(&d, 4) ? below(&d, 256) : (1 << below(&d, 9)) - 1;
+        snprintf(set, sizeof set, "%s again=%d,%d,%d,%d", cuts[i % 3], masks[0], masks[1], masks[2], masks[3]);
         int64_t bytes = needs(&sc, set, &ns);
         ck_assert_msg(bytes <= most && ns >= least_ns, "%s: %ld of %ld bytes, %ld of %ld ns", set, (long)bytes,
                       (long)most, (long)ns, (long)least_ns);
