@@ -242,6 +242,7 @@ const struct ht_command ht_cmd_validate = {
     .help = "predictions against published measurements\vReads the predictions in results/ and the measurements in "
             "harness/claims/measured of the tree DIR [the one that hetbench was built from]. Nothing is simulated: the "
             "scripts that each set names make the predictions.",
+    .example = "hetbench validate",
     .max_words = 1,
     .run = run,
 };
