@@ -233,14 +233,15 @@ static bool interleaves(const struct sweep *s, const struct ht_shape *x)
 }
 
 /* Adds a shape that recomputes so much, with its bounds. */
-static enum ht_status add_again(struct sweep *s, struct ht_shape x, enum ht_again again, struct ht_error *err)
+static enum ht_status add_again(struct sweep *s, struct ht_shape x, int again, struct ht_error *err)
 {
     const struct ht_variable *forced = ht_setting_variable(s->settings, "recompute");
     struct candidate c = {.shape = x, .index = (int)s->n};
     enum ht_status status = HT_OK;
     c.shape.again = again;
     if (forced && forced->value != (int64_t)again) return HT_OK;
-    if (!forced && again == HT_AGAIN_ATTENTION && (s->self->variant == WHALE || s->scenario->model.flash)) return HT_OK;
+    if (!forced && again == HT_RECOMPUTES_ATTENTION && (s->self->variant == WHALE || s->scenario->model.flash))
+        return HT_OK;
     if (s->self->variant == MEGATRON) {
         c.least_bytes = ht_shape_least_bytes(s->scenario, &c.shape);
         status = ht_shape_bound_ns(s->scenario, s->profile, &c.shape, err, &c.bound_ns);
@@ -252,7 +253,7 @@ static enum ht_status add_again(struct sweep *s, struct ht_shape x, enum ht_agai
 /* Adds the candidates of tp, pp and dp, those that recompute less first. */
 static enum ht_status add_shapes(struct sweep *s, struct ht_shape x, struct ht_error *err)
 {
-    static const enum ht_again ladder[] = {HT_AGAIN_NOTHING, HT_AGAIN_ATTENTION, HT_AGAIN_BLOCKS};
+    static const int ladder[] = {HT_RECOMPUTES_NOTHING, HT_RECOMPUTES_ATTENTION, HT_RECOMPUTES_BLOCKS};
     const struct ht_variable *zero = ht_setting_variable(s->settings, "zero"),
                              *v = ht_setting_variable(s->settings, "v");
     bool megatron = s->self->variant == MEGATRON;
@@ -292,7 +293,7 @@ static int by_bound(const void *a, const void *b)
 /* Returns true if the same shape fits that recomputes less. */
 static bool needless(const struct sweep *s, const struct candidate *x)
 {
-    static const int rungs[] = {[HT_AGAIN_NOTHING] = 0, [HT_AGAIN_ATTENTION] = 1, [HT_AGAIN_BLOCKS] = 2};
+    static const int rungs[] = {[HT_RECOMPUTES_NOTHING] = 0, [HT_RECOMPUTES_ATTENTION] = 1, [HT_RECOMPUTES_BLOCKS] = 2};
     for (size_t i = 0; i < s->n; i++) {
         const struct ht_shape *a = &s->all[i].shape, *b = &x->shape;
         bool same = a->tp == b->tp && a->pp == b->pp && a->dp == b->dp && a->v == b->v && a->zero == b->zero;
