@@ -90,7 +90,9 @@ static enum ht_status run_days(const struct ht_options *o, struct ht_error *err)
     char dir[4096], shown[4096];
     json_t *root, *study;
     size_t i;
-    folder_of(o, o->words[0], dir, sizeof(dir));
+    struct ht_days_heading heading;
+    ht_days_heading(o->words[0], &heading);
+    folder_of(o, heading.name, dir, sizeof(dir));
     enum ht_status status = ht_days_run(o->words[0], dir, o->day.plans, err, &root);
     json_array_foreach(json_object_get(root, "rows"), i, study)
     {

@@ -141,6 +141,7 @@ void ht_days_heading(const char *name, struct ht_days_heading *out)
     struct entry *e = HT_NEW(struct entry);
     *out = (struct ht_days_heading){.studies = 0};
     if (find(name, &ignored, &doc, &entry) == HT_OK && ht_config_load(entry, fields, &ignored, e) == HT_OK) {
+        snprintf(out->name, sizeof(out->name), "%s", ht_is_path(name) ? e->name : name);
         memcpy(out->title, e->title, sizeof(out->title));
         memcpy(out->source, e->source, sizeof(out->source));
         out->studies = e->studies ? e->studies->n_children : 0;
@@ -198,8 +199,10 @@ enum ht_status ht_days_run(const char *name, const char *dir, const char *plans,
     enum ht_status status = find(name, err, &doc, &entry);
     if (!status) status = ht_config_load(entry, fields, err, file);
     if (!status && !file->studies) status = ht_node_error(entry, err, "lacks the key 'studies'; expected a list");
+    if (!status && ht_is_path(name) && !*file->name)
+        status = ht_node_error(entry, err, "lacks the key 'name'; expected 'name: ...'");
     if (!status) {
-        const char *called = entry->key ? entry->key : file->name;
+        const char *called = ht_is_path(name) ? file->name : name;
         *out = json_pack("{s:s,s:s,s:s,s:s,s:s,s:b,s:[]}", "experiment", called, "title",
                          *file->title ? file->title : called, "source", file->source, "obtained", "simulated", "figure",
                          "days", "complete", 0, "rows");

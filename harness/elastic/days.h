@@ -21,9 +21,9 @@
 bool ht_days_are(const char *name_or_path);
 /* Writes the index-th built-in name into buf. Returns false past the end. */
 bool ht_days_name(int64_t index, char *buf, size_t bytes);
-/* Reads the heading of a built-in experiment. */
+/* Reads the heading of an experiment; empty if it cannot be read. */
 struct ht_days_heading {
-    char title[256], source[256];
+    char name[64], title[256], source[256];
     int64_t studies;
 };
 void ht_days_heading(const char *name, struct ht_days_heading *out);

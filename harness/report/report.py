@@ -36,6 +36,7 @@ except ImportError as why:
         sys.exit(0)
     stop(3, f"report draws with matplotlib, which Python cannot import ({why}); Debian has it as python3-matplotlib")
 import bars
+import days
 import pipeline
 import plans
 import results
@@ -348,22 +349,7 @@ def write(path, text):
     partial.replace(path)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("folder", metavar="DIR")
-    parser.add_argument("--out", help="where page and figures go [DIR]")
-    parser.add_argument("--json", action="store_true", help="print what was written as JSON")
-    args = parser.parse_args()
-    experiments = results.load(args.folder)
-    folder = pathlib.Path(args.out or args.folder)
-    (folder / "figures").mkdir(parents=True, exist_ok=True)
-    kept = {e.name for e in experiments if e.csv}  # their figures come from results.json, which is not there
-    for old in (folder / "figures").glob("*.png"):
-        if old.stem.removeprefix("break-even-") not in kept and old.stem.partition("-")[2] not in kept:
-            old.unlink()
-    figures.style()
-    page = Page("hetbench report")
-    traced = [(e, t) for e in experiments if (t := load_traces(e))]
+def add_sections(page, experiments, traced, folder):
     throughput(page, experiments, folder)
     sizes(page, experiments, folder)
     timelines(page, traced, folder)
@@ -373,16 +359,44 @@ def main():
     break_even(page, experiments, folder)
     does_not_fit(page, experiments)
     provenance(page, experiments)
+
+
+def finish(page, experiments, folder, as_json):
+    """Writes the page and says what was written."""
     commits = ", ".join(dict.fromkeys(e.root.get("commit", "unknown") for e in experiments))
     intro = (f'<p class="soft"><span class="tag">simulated</span> {sum(len(e.rows) for e in experiments)} points of '
              f"{len(experiments)} experiment{'s' if len(experiments) > 1 else ''}, commit {html.escape(commits)}</p>")
     path = folder / "report.html"
     write(path, page.html(intro))
     pictures = sorted(str(p) for p in (folder / "figures").glob("*.png"))
-    if args.json:
+    if as_json:
         print(json.dumps({"page": str(path), "figures": pictures, "experiments": [e.name for e in experiments]}, indent=2))
     else:
         print(f"{shown(str(path))}\n{len(pictures)} figures in {shown(str(folder / 'figures'))}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("folder", metavar="DIR")
+    parser.add_argument("--out", help="where page and figures go [DIR]")
+    parser.add_argument("--json", action="store_true", help="print what was written as JSON")
+    args = parser.parse_args()
+    of_days = days.load(args.folder) if pathlib.Path(args.folder).is_dir() else []
+    experiments = results.load(args.folder, may_lack=bool(of_days))
+    folder = pathlib.Path(args.out or args.folder)
+    (folder / "figures").mkdir(parents=True, exist_ok=True)
+    # Figures of results.csv come from results.json, which is not there.
+    kept = {e.name for e in experiments if e.csv} | {f"{d.name}-{i}" for d in of_days if not d.studies for i in range(1, 10)}
+    for old in (folder / "figures").glob("*.png"):
+        if old.stem.removeprefix("break-even-") not in kept and old.stem.partition("-")[2] not in kept:
+            old.unlink()
+    figures.style()
+    page = Page("hetbench report")
+    traced = [(e, t) for e in experiments if (t := load_traces(e))]
+    days.report(page, of_days, folder)
+    if experiments:
+        add_sections(page, experiments, traced, folder)
+    finish(page, experiments + of_days, folder, args.json)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,8 @@ import json
 import pathlib
 import re
 
+import days
+
 GIB = 1 << 30
 AXES = ("models", "batches", "device_memory", "seqs", "micro_batches", "host_memory", "ssds")
 AXIS_TITLES = {"models": "model", "batches": "batch, sequences", "device_memory": "device memory, GiB",
@@ -309,17 +311,19 @@ def results_in(folder):
     """Returns the results file of a folder, or None. results.json has more than results.csv."""
     for name in ("results.json", "compare.json", "results.csv"):
         path = folder / name
-        if path.is_file() and (path.suffix != ".csv" or from_csv(path)):
+        if path.is_file() and (path.suffix != ".csv" or from_csv(path)) and not days.is_of_days(path):
             return path
     return None
 
 
-def load(folder):
-    """Loads the results of a folder: its own, and those of the folders in it, by name."""
+def load(folder, may_lack=False):
+    """Loads the results of a folder: its own, and those of the folders in it, by name. may_lack: none is no error."""
     folder = pathlib.Path(folder)
     if not folder.is_dir():
         raise BadInput(f"{folder}: not a folder; expected one that hetbench experiment wrote")
     paths = [p for p in map(results_in, [folder, *sorted(f for f in folder.iterdir() if f.is_dir())]) if p]
+    if not paths and may_lack:
+        return []
     if not paths:
         raise BadInput(f"{folder}: holds no results.json, compare.json or results.csv, nor do the folders in it; expected what "
                        "hetbench experiment or compare wrote")
