@@ -565,7 +565,21 @@ static bool advance(struct state *x, int64_t until, enum ht_status *status)
     return true;
 }
 
-/* Ends the day: books what goes on. */
+/* Returns the newest step that can be read whole; 0 without any. */
+static int64_t newest_step(const struct state *x)
+{
+    const struct ht_model *m = ht_planbook_model(x->s->book);
+    struct ht_store_price ignored;
+    struct ht_error why;
+    struct ht_fleet live = there(x);
+    if (x->policy->source == HT_FROM_NEAREST && x->local.step >= 0 && ht_fleet_nodes(&live) &&
+        price(x, &x->local, true, x->remote.plan == x->local.plan && x->remote.step == x->local.step, x->local.plan,
+              x->local.nodes, m, &why, &ignored) == HT_OK)
+        return x->local.step;
+    return x->remote.step > 0 ? x->remote.step : 0;
+}
+
+/* Ends the day: books what goes on. Of a job that does not train, what no store has is lost. */
 static void close_day(struct state *x)
 {
     if (x->phase == RUNNING) {
@@ -575,6 +589,7 @@ static void close_day(struct state *x)
         book_start(x);
     } else {
         spend(x, x->phase == WAITING ? HT_DAY_WAITING : HT_DAY_DETECTION, x->now - x->begun);
+        take_back(x, newest_step(x));
     }
 }
 
