@@ -182,6 +182,7 @@ def sweeps(study, path):
         ax.set_xticks([r[key] for r in points], [f"{r[key]:.3g}" for r in points])
         ax.minorticks_off()
         ax.set_ylim(bottom=0)
+    axes[1].set_ylim(0, 1)
     axes[0].legend(loc="lower left", fontsize=9)
     axes[0].set_title(f"{study['label']}: {study['model']}")
     figures.save(figure, path)
