@@ -24,7 +24,7 @@ function(ht_link target dir)
 endfunction()
 
 set(dirs common/base common/solve common/hw common/model common/schedule common/profile common/plan common/draft policies common/mem common/kernels common/comm common/trace
-    common/exec common/backend common/ckpt common/store baselines autohet autohete cephalo lohan sysx harness/run harness/result harness/sweep harness/elastic harness/advise harness/claims harness/claims/ledger)
+    common/exec common/backend common/ckpt common/store baselines autohet autohete cephalo lohan sysx harness/run harness/result harness/sweep harness/elastic harness/advise harness/validate harness/claims harness/claims/ledger)
 foreach(dir ${dirs})
   string(REPLACE "/" "_" under ${dir})
   file(GLOB tests CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/${dir}/test_*.c)
@@ -54,6 +54,14 @@ foreach(dir ${dirs})
     endif()
   endforeach()
 endforeach()
+
+# hetbench on GPUs of threads, for ranks with a GPU each.
+if(TARGET ht_harness_cli)
+  add_executable(hetbench_fake_gpus harness/hetbench.c tests/support/fake_gpus/api.c ${CMAKE_BINARY_DIR}/commit.c)
+  add_dependencies(hetbench_fake_gpus commit)
+  target_include_directories(hetbench_fake_gpus PRIVATE ${CMAKE_SOURCE_DIR})
+  target_link_libraries(hetbench_fake_gpus PRIVATE ht_harness_cli ht_test_support)
+endif()
 
 file(GLOB scripts CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/harness/test_*.sh)
 foreach(file ${scripts})

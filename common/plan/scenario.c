@@ -91,7 +91,7 @@ static enum ht_status control_of(const struct ht_scenario_request *r, const stru
 /* Creates the cluster with the request's devices. */
 static enum ht_status devices_of(const struct ht_scenario_request *r, struct ht_error *err, struct ht_cluster **out)
 {
-    bool local = !strcmp(r->cluster, "local"), gpu = local && r->local_gpu;
+    bool local = !strcmp(r->cluster, "local"), gpu = local && r->n_local_gpus;
     if (local && r->only)
         return ht_fail(err, HT_BAD_INPUT, "devices to use were given for cluster 'local'; expected --ranks");
     if (local && !gpu)
@@ -105,7 +105,8 @@ static enum ht_status devices_of(const struct ht_scenario_request *r, struct ht_
     if (r->made)
         *out = ht_cluster_copy(r->made);
     else
-        status = gpu ? ht_cluster_local_gpu(r->local_gpu, err, out) : ht_cluster_load(r->cluster, err, out);
+        status = gpu ? ht_cluster_local_gpus(r->local_gpus, r->n_local_gpus, err, out)
+                     : ht_cluster_load(r->cluster, err, out);
     if (status == HT_OK && r->only) status = ht_cluster_keep(*out, r->only, err);
     if (status == HT_OK && r->device_memory_bytes)
         status = ht_cluster_set_device_memory(*out, r->device_memory_bytes, err);

@@ -39,6 +39,7 @@ import bars
 import days
 import pipeline
 import plans
+import recoveries
 import results
 import timeline
 from page import Page
@@ -65,6 +66,8 @@ DRAWINGS = {
     "price": (figures.price, "Throughput over the price of the whole cluster, as the catalogue states it."),
     "rollback": (bars.rollback, "An iteration whose gradients overflow, beyond the devices' passes: the steps that nothing hides, "
                                 "and what the overflow adds."),
+    "wins": (plans.wins, "The fastest system of each model on each cluster, and its tokens/s. Every system has the micro-batch at which it is "
+                         "fastest, where the experiment says so."),
     "totals": (plans.totals, "Of all GPUs together."),
     "gains": (plans.gains, "Throughput over that of {}, and the highest peak of any device over its."),
     "parts": (plans.parts, "What each GPU takes of the batch, what it holds of the training state, and how full its memory is at the peak."),
@@ -158,6 +161,24 @@ def sizes(page, experiments, folder):
                     cells.append((size, "n", f"{e.short(row.place[0])}, {row.system}") if row else ("none", "n bad"))
                 rows.append(cells)
         page.table(["billion parameters" if of_models else "sequences", *e.series], rows)
+
+
+def recovery(page, found, folder):
+    """Adds a section for the experiments on recovery, if there are any."""
+    if not found:
+        return
+    page.section("recovery", "Recovery",
+                 "The time until all ranks have read the state after nodes were lost or have joined: from stores on the nodes, and "
+                 "from the remote store alone. Copies are simulated over disks, NICs and the link to the remote store.")
+    for e in found:
+        page.heading(f"{e.name}: {e.title}" if e.title != e.name else e.name)
+        page.text(f'<span class="soft">{html.escape(e.source)}</span>')
+        path = file_of(folder, f"recovery-{e.name}")
+        recoveries.draw(e, path)
+        page.figure(path, e.title)
+        page.table(["recovery", "model", "from", "time", "speed-up", "paper"],
+                   [[r["label"], r["model"], r["from"], (seconds(r["recovery_time_s"]), "n"), (f"{r['speed_up']:.3f}", "n"),
+                     (f"{r['paper']:g}" if r["paper"] else "-", "n")] for r in e.rows])
 
 
 def first_rank(trace):
@@ -349,7 +370,9 @@ def write(path, text):
     partial.replace(path)
 
 
-def add_sections(page, experiments, traced, folder):
+def simulated(page, experiments, folder):
+    """Adds the sections of simulated training."""
+    traced = [(e, t) for e in experiments if (t := load_traces(e))]
     throughput(page, experiments, folder)
     sizes(page, experiments, folder)
     timelines(page, traced, folder)
@@ -361,20 +384,6 @@ def add_sections(page, experiments, traced, folder):
     provenance(page, experiments)
 
 
-def finish(page, experiments, folder, as_json):
-    """Writes the page and says what was written."""
-    commits = ", ".join(dict.fromkeys(e.root.get("commit", "unknown") for e in experiments))
-    intro = (f'<p class="soft"><span class="tag">simulated</span> {sum(len(e.rows) for e in experiments)} points of '
-             f"{len(experiments)} experiment{'s' if len(experiments) > 1 else ''}, commit {html.escape(commits)}</p>")
-    path = folder / "report.html"
-    write(path, page.html(intro))
-    pictures = sorted(str(p) for p in (folder / "figures").glob("*.png"))
-    if as_json:
-        print(json.dumps({"page": str(path), "figures": pictures, "experiments": [e.name for e in experiments]}, indent=2))
-    else:
-        print(f"{shown(str(path))}\n{len(pictures)} figures in {shown(str(folder / 'figures'))}")
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("folder", metavar="DIR")
@@ -383,6 +392,7 @@ def main():
     args = parser.parse_args()
     of_days = days.load(args.folder) if pathlib.Path(args.folder).is_dir() else []
     experiments = results.load(args.folder, may_lack=bool(of_days))
+    found = recoveries.load(args.folder) + of_days
     folder = pathlib.Path(args.out or args.folder)
     (folder / "figures").mkdir(parents=True, exist_ok=True)
     # Figures of results.csv come from results.json, which is not there.
@@ -392,11 +402,20 @@ def main():
             old.unlink()
     figures.style()
     page = Page("hetbench report")
-    traced = [(e, t) for e in experiments if (t := load_traces(e))]
+    recovery(page, [f for f in found if f not in of_days], folder)
     days.report(page, of_days, folder)
     if experiments:
-        add_sections(page, experiments, traced, folder)
-    finish(page, experiments + of_days, folder, args.json)
+        simulated(page, experiments, folder)
+    commits = ", ".join(dict.fromkeys(e.root.get("commit", "unknown") for e in experiments + found))
+    intro = (f'<p class="soft"><span class="tag">simulated</span> {sum(len(e.rows) for e in experiments + found)} points of '
+             f"{len(experiments + found)} experiment{'s' if len(experiments + found) > 1 else ''}, commit {html.escape(commits)}</p>")
+    path = folder / "report.html"
+    write(path, page.html(intro))
+    pictures = sorted(str(p) for p in (folder / "figures").glob("*.png"))
+    if args.json:
+        print(json.dumps({"page": str(path), "figures": pictures, "experiments": [e.name for e in experiments + found]}, indent=2))
+    else:
+        print(f"{shown(str(path))}\n{len(pictures)} figures in {shown(str(folder / 'figures'))}")
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@
 #include "common/comm/tags.h"
 #include "common/store/owners.h"
 
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -173,6 +174,7 @@ void ht_node_stores_close(struct ht_node_stores *s)
     ht_store_part_free(&s->remote_part);
     ht_stored_state_destroy(s->stored);
     ht_catalog_free(&s->catalog);
+    if (s->locks[MEMORY] >= 0) ht_store_drop_spares(s->dirs[MEMORY]);
     for (int i = 0; i < N_STORES; i++)
         if (s->locks[i] >= 0) close(s->locks[i]);
     free(s);
@@ -197,10 +199,12 @@ static void *write_behind(void *ctx)
     if (s->dirs[MEMORY][0]) status = ht_store_copy(s->dirs[MEMORY], s->dirs[DISK], &s->part, free_pace, &s->failed);
     if (status == HT_OK) s->safe_s = now_s(CLOCK_MONOTONIC);
     if (s->options->state.replicas) status = ht_node_replicas_exchange(s, status, &s->failed);
+    const char *nearest = s->dirs[s->dirs[MEMORY][0] ? MEMORY : DISK];
     if (status == HT_OK && s->dirs[REMOTE][0])
-        ht_store_copy(s->dirs[DISK], s->dirs[REMOTE], &s->remote_part, paced, &s->failed);
+        ht_store_copy(nearest, s->dirs[REMOTE], &s->remote_part, paced, &s->failed);
     bool worked = s->dirs[MEMORY][0] || s->dirs[REMOTE][0] || s->options->state.replicas;
     s->written_s = worked ? now_s(CLOCK_MONOTONIC) - begin : 0;
+    if (status == HT_OK && s->dirs[MEMORY][0]) ht_store_reserve(s->dirs[MEMORY], &s->part);
     return NULL;
 }
 
@@ -212,7 +216,7 @@ static void remove_old(const struct ht_node_stores *s)
     int64_t keep = o->state.keep ? o->state.keep : 2, step = s->part.version.step;
     int32_t n;
     if (ht_ranks_local(s->ranks, &n) == 0) {
-        if (o->state.store_memory) ht_store_keep_nodes(o->state.store_memory, 1, step);
+        if (o->state.store_memory) ht_store_recycle_nodes(o->state.store_memory, 1, step);
         ht_store_keep_nodes(o->state.store, keep, step);
     }
     if (s->rank == 0 && o->state.store_remote) ht_store_keep(o->state.store_remote, keep, step);
@@ -232,7 +236,8 @@ static enum ht_status settle(struct ht_node_stores *s, struct ht_error *err)
     s->figures.safe_step = s->part.version.step;
     if (s->safe_s - s->begun_s > s->figures.oldest_s) s->figures.oldest_s = s->safe_s - s->begun_s;
     remove_old(s);
-    return HT_OK;
+    /* Memory has room for two steps: nobody begins another one before the oldest one's files are there to be written over. */
+    return s->dirs[MEMORY][0] ? ht_ranks_agree(s->ranks, HT_OK, err) : HT_OK;
 }
 
 /* ---- saving ---- */
@@ -330,6 +335,19 @@ static void take_sums(struct ht_node_stores *s)
     }
 }
 
+/* Creates the workers of a save: training stands still, so its cores are free. A GPU and disks are read by one thread: NULL. */
+static struct ht_pool *saving_pool(const struct ht_node_stores *s)
+{
+    enum { MOST = 8 };
+    cpu_set_t cpus;
+    int32_t ranks;
+    ht_ranks_local(s->ranks, &ranks);
+    if (s->job->platform.kind == HT_PLATFORM_GPU || s->job->system->disk) return NULL;
+    if (sched_getaffinity(0, sizeof(cpus), &cpus) != 0 || CPU_COUNT(&cpus) < 2 * ranks) return NULL;
+    int32_t workers = CPU_COUNT(&cpus) / ranks;
+    return ht_pool_create(workers < MOST ? workers : MOST, NULL); /* NULL is a pool of one */
+}
+
 enum ht_status ht_node_stores_save(struct ht_node_stores *s, struct ht_stream *stream, struct ht_state *state,
                                    int64_t step, const struct ht_checkpoint_setting *settings, int n_settings,
                                    struct ht_error *err)
@@ -346,7 +364,9 @@ enum ht_status ht_node_stores_save(struct ht_node_stores *s, struct ht_stream *s
     struct ht_state facts = *state; /* one rank of a node writes the losses */
     if (!s->leads) facts.losses = (struct ht_losses){0};
     const char *to = s->dirs[MEMORY][0] ? s->dirs[MEMORY] : s->dirs[DISK];
-    status = ht_store_write(to, &s->part, &facts, settings, n_settings, read_own, &r, err);
+    struct ht_pool *pool = saving_pool(s);
+    status = ht_store_write_by(pool, to, &s->part, &facts, settings, n_settings, read_own, &r, err);
+    ht_pool_destroy(pool);
     status = ht_ranks_agree(s->ranks, status, err);
     if (status != HT_OK) return status;
     take_sums(s);
@@ -355,7 +375,9 @@ enum ht_status ht_node_stores_save(struct ht_node_stores *s, struct ht_stream *s
     s->threaded = pthread_create(&s->writer, NULL, write_behind, s) == 0;
     if (!s->threaded) write_behind(s); /* no thread can be had: training waits */
     s->figures.n_saved++;
-    s->figures.stall_s += now_s(CLOCK_MONOTONIC) - begin;
+    double stall_s = now_s(CLOCK_MONOTONIC) - begin;
+    s->figures.stall_s += stall_s;
+    if (s->figures.n_saved == 1) s->figures.first_stall_s = stall_s;
     return HT_OK;
 }
 

@@ -20,6 +20,7 @@ struct ht_plan_options {
     const char *set[HT_MAX_SET]; /* "c=3" */
     int64_t n_set;
     bool any_fit;                          /* ht_settings.any_fit */
+    bool progress;                         /* how far a planner is, on standard error */
     const char *profiles[HT_MAX_PROFILES]; /* joined */
     int64_t n_profiles;
     const char *load; /* graph file that stands for system and scenario */
@@ -43,9 +44,9 @@ struct ht_parts_options {
 
 /* Several systems, models or claims. */
 struct ht_comparison_options {
-    const char *systems, *models; /* lists with commas */
-    const char *of;               /* "model", "batch", "seq"; NULL: model */
-    const char *ledger;           /* claims from a file instead of the built-in ones */
+    const char *systems, *models, *clusters; /* lists with commas */
+    const char *of;                          /* "model", "batch", "seq"; NULL: model */
+    const char *ledger;                      /* claims from a file instead of the built-in ones */
 };
 
 struct ht_measuring_options {
@@ -90,6 +91,7 @@ struct ht_reshard_options {
     int64_t per_node;   /* ranks of a node; 0: all */
     double remote_rate; /* bytes per second, of simulated copies */
     bool whole_files;
+    double emulate; /* factor by which the copies run slower than modelled; 0: they are only simulated */
 };
 
 /* A simulated day on nodes that come and go (harness/elastic/study.h). */
@@ -112,6 +114,8 @@ struct ht_options {
     const char *words[HT_MAX_WORDS]; /* not options: a system, a kind of list */
     int64_t n_words;
     bool json, help;
+    double price;  /* of the machine; 0: the catalogue's */
+    bool why, all; /* footnotes; ablations and folded rows */
     const char *out, *trace;
     struct ht_scenario_request request;
     struct ht_parts_options parts;

@@ -7,7 +7,11 @@ cd "$work"
 
 systems=in_memory,in_memory_ckpt,zero_offload,zero_offload_ckpt
 run 0 compare --systems "$systems" --models autohete-2b,autohete-22b --cluster autohete-1gpu --out deep/er
+[ "$(grep -c '^  out of memory: .*in_memory' out)" = 2 ] || fail "oom rows are not in one line a model: $(cat out)"
+grep -q '\[1\]' out && fail "footnotes without --why: $(cat out)"
+run 0 compare --systems "$systems" --models autohete-2b,autohete-22b --cluster autohete-1gpu --out deep/er --all
 [ "$(grep -c ' oom ' out)" -ge 4 ] || fail "the table lacks its oom rows"
+[ "$(awk '/^  [a-z].* oom /{next} /^  [a-z_0-9]+ +8 / {print $1}' out | head -1)" = in_memory_ckpt ] || fail "the best row is not the first: $(cat out)"
 ! grep -qF "\$1000" out || fail "a cluster without a price has one"
 "$python" - <<'PY' || fail "compare.json and compare.csv disagree"
 import csv, json
@@ -24,10 +28,22 @@ for a, b in zip(d["rows"], rows):
     else:
         assert a["reason"] == b["reason"] and a["reason"].startswith("OOM at") and not b["samples_per_s"]
 PY
-run 0 sim zero_offload_ckpt --model autohete-2b --cluster autohete-1gpu --json
-one=$(json out 'd["iteration_time_s"]')
+# Each row has the micro-batch of the fastest simulation.
 many=$(json deep/er/compare.json 'd["rows"][3]["iteration_time_s"]')
-[ "$one" = "$many" ] || fail "sim says $one, compare $many"
+best=$(for m in 1 2 4 8; do
+    run 0 sim zero_offload_ckpt --model autohete-2b --cluster autohete-1gpu --micro-batch $m --json
+    json out '(d["iteration_time_s"], d["scenario"]["micro_batch"])'
+done | sort -V | head -1)
+[ "$best" = "$(json deep/er/compare.json '(d["rows"][3]["iteration_time_s"], d["rows"][3]["scenario"]["micro_batch"])')" ] ||
+    fail "sim's fastest is $best, compare says $many"
+run 0 compare --systems zero_offload,gpipe --models gpt2-124m --clusters autohete-1gpu,autohete-4gpu --batch 8 --micro-batch 1 --json
+[ "$(json out '[(r["system"], r["scenario"]["cluster"], r["scenario"]["micro_batch"]) for r in d["rows"]]')" = \
+    "[('zero_offload', 'autohete-1gpu', 1), ('gpipe', 'autohete-1gpu', 1), ('zero_offload', 'autohete-4gpu', 1), ('gpipe', 'autohete-4gpu', 1)]" ] ||
+    fail "rows of two clusters: $(json out '[(r["system"], r["scenario"]["cluster"]) for r in d["rows"]]')"
+run 0 sim gpipe --model gpt2-124m --cluster autohete-4gpu --batch 8 --micro-batch 1 --json
+cp out sim.json
+run 0 compare --systems gpipe --models gpt2-124m --clusters autohete-4gpu --batch 8 --micro-batch 1 --json
+[ "$(json out 'd["rows"][0]["iteration_time_s"]')" = "$(json sim.json 'd["iteration_time_s"]')" ] || fail "a cluster of several is another"
 
 # Where the catalogue states prices, rates over them: a server of $14,098 with a GPU of $1,600 and SSDs of $308 each.
 [ "$(json out 'any("usd" in key for key in d)')" = False ] || fail "a cluster without a price has one: $(cat out)"
@@ -50,8 +66,8 @@ done
 # A row whose input is refused says so, and the others are computed: a disk so slow that a copy takes more than 11 days.
 sed 's/name: nodes/name: slow/; s/    nic:.*/    ssds: {type: {name: tape, capacity: 4 TB, read: 1 kB\/s, write: 1 kB\/s, duplex: false, latency: 1 ms, source: none}}/' \
     <(emulated_nodes 1 1) | sed 's/64 MB/90 GB/; s/ram: 1 GB/ram: 400 GB/' >slow.yaml
-run 0 compare --systems zero_infinity,zero_offload --models autohete-2b --cluster slow.yaml --numerics fp32 --out slow
-grep -Eq '^autohete-2b .* zero_infinity +8  refused .* refused \[1\]$' out || fail "a refused row: $(cat out)"
+run 0 compare --systems zero_infinity,zero_offload --models autohete-2b --cluster slow.yaml --numerics fp32 --out slow --all --why
+grep -Eq '^  zero_infinity +8 +refused .* refused \[1\]$' out || fail "a refused row: $(cat out)"
 grep -q "^\[1\] work 'copy .*' takes more than 11 days" out || fail "a refused row has no reason: $(cat out)"
 [ "$(json slow/compare.json '[r["status"] for r in d["rows"]], d["complete"]')" = "(['refused', 'ok'], True)" ] || fail "statuses: $(cat slow/compare.csv)"
 refused 2 "work 'copy .*' takes more than 11 days" compare --systems zero_infinity --models autohete-2b --cluster slow.yaml --numerics fp32 --out never
@@ -82,6 +98,15 @@ assert "assumed_rate" not in json.load(open("rate2.6.json"))
 PY
 run 0 compare --systems ddp,fsdp,dapple --models gpt-tiny,lohan-headless-760m --cluster lohan-2x4090 --batch 8
 grep -q "^  gpt-tiny: fastest is .* at half of it, fsdp at it, fsdp at double$" out || fail "an assumed rate that decides: $(cat out)"
+# A loaded graph's costs heed it, too.
+ring=(--cluster lohan-2x4090 --through-host "0.1 GB/s" --json)
+run 0 sim ddp --model gpt-tiny --batch 8 "${ring[@]}" --dump ring.yaml
+built=$(json out 'd["iteration_time_s"]')
+run 0 sim --load ring.yaml "${ring[@]}"
+[ "$(json out 'd["iteration_time_s"]')" = "$built" ] || fail "--load with --through-host: $(json out 'd["iteration_time_s"]'), built $built"
+run 0 sim --load ring.yaml --cluster lohan-2x4090 --json
+[ "$(json out 'd["iteration_time_s"]')" != "$built" ] || fail "--through-host changes nothing"
+
 refused 2 "--through-host: '8 GB' has the wrong unit 'GB'; expected a rate" compare --models gpt-tiny --cluster lohan-2x4090 --through-host '8 GB'
 
 # Models are listed as in maxsize: names, patterns, files, a model of transformers by its folder or file, each once.
@@ -91,5 +116,7 @@ run 0 compare --systems in_memory --models "gpt-m*,gpt-mini,$root/tests/data/gpt
 refused 2 "no built-in model matches 'nope-\*'" compare --models 'nope-*' --cluster local --out never
 refused 2 "slow.yaml/never: cannot be made: Not a directory" compare --models gpt-mini --cluster local --out slow.yaml/never
 refused 2 "unknown system 'nope'" compare --systems nope --models autohete-2b --cluster autohete-1gpu --out never
+refused 2 "unknown cluster 'nope'" compare --models gpt2-124m --clusters autohete-1gpu,nope --out never
+refused 2 "expected --cluster, --gpus or --clusters" compare --models gpt2-124m --clusters autohete-1gpu --cluster autohete-1gpu --out never
 [ ! -e never ] || fail "a refused comparison made its directory"
 finish

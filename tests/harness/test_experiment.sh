@@ -45,6 +45,64 @@ printf '%b\n' "$head\ndevice_memory: [80 GB]" >big.yaml
 refused 2 "bad, zero_offload on autohete-2b: .*80 GB" experiment big.yaml --out big
 [ ! -e big ] || fail "an experiment without a point made its directory"
 
+# ---- every model on every cluster ----
+
+grid='name: grid\nmodels: [gpt2-124m, gpt-tiny]\nbatches: [4]\nseqs: [64]\nsystems: [ddp, zero_offload]\nfigure: wins\nbest_micro_batch: true\n'
+bad "8:12: key 'clusters\[0\]': unknown cluster" "${grid}clusters: [autohete-9gpu]"
+bad "8:27: key 'clusters\[1\]': stands in the list twice" "${grid}clusters: [autohete-1gpu, autohete-1gpu]"
+bad "9:1: key 'clusters': not allowed beside 'cluster'" "${grid}cluster: autohete-1gpu\nclusters: [autohete-1gpu]"
+bad "8:1: key 'micro_batch': not allowed beside 'best_micro_batch'" "${grid}micro_batch: 2\ncluster: autohete-1gpu"
+printf '%b\n' "${grid}clusters: [autohete-1gpu, \"gpus=rtx4090:2;ram=64GB\"]" >grid.yaml
+run 0 experiment grid.yaml --out grid
+grep -Eq '^gpt-tiny +gpus=rtx4090:2;ram=64GB ' out || fail "the table does not name the cluster: $(cat out)"
+"$python" - grid/results.json >cases <<'PY'
+import json, sys
+
+rows = json.load(open(sys.argv[1]))["rows"]
+assert len(rows) == 8
+for r in rows[1::2]:  # zero_offload, whose rows say the micro-batch
+    print(r["scenario"]["model"]["name"], "--cluster autohete-1gpu" if r["scenario"]["cluster"] == "autohete-1gpu" else "--gpus rtx4090:2 --ram 64GB",
+          r["scenario"]["micro_batch"], r["iteration_time_s"], sep=",")
+PY
+[ "$(wc -l <cases)" = 4 ] || fail "the grid has other rows: $(cat cases)"
+while IFS=, read -r model cluster micro seconds; do
+    for m in 1 2 4; do
+        [ "$m" != 4 ] || [ "$cluster" = "--cluster autohete-1gpu" ] || continue
+        # shellcheck disable=SC2086 # several words
+        run 0 sim zero_offload --model "$model" $cluster --batch 4 --seq 64 --micro-batch "$m" --json
+        [ "$(json out "d['iteration_time_s'] $([ "$m" = "$micro" ] && echo == || echo '>=') $seconds")" = True ] ||
+            fail "$model on $cluster: $seconds s with micro-batches of $micro, and with $m $(json out 'd["iteration_time_s"]')"
+    done
+done <cases
+run 0 report grid
+
+# ---- on recovery ----
+
+recovery='name: bad\nfigure: recovery\nmodels: [autohet-gpt3-3b]\n'
+bad "1:1: .*'models'" 'name: bad\nfigure: recovery\nrecoveries: [{name: autohet-a}]'
+bad "4:21: key 'name': unknown recovery 'autohet-d'" "${recovery}recoveries: [{name: autohet-d}]"
+bad "4:13: key 'recoveries': the list has 0 entries" "${recovery}recoveries: []"
+bad "3:10: key 'models\[0\]': unknown model" "name: bad\nfigure: recovery\nmodels: [x]\nrecoveries: [{name: autohet-a}]"
+bad "2:9: key 'figure': " "name: bad\nfigure: lines\nmodels: [autohet-gpt3-3b]\nrecoveries: [{name: autohet-a}]"
+bad "5:1: key 'seqs': " "${recovery}recoveries: [{name: autohet-a}]\nseqs: [8]"
+run 0 experiment autohet-fig10 --out fig10
+"$python" - <<'PY' || fail "recoveries: $(cat out)"
+import csv, json
+
+rows = list(csv.DictReader(open("fig10/results.csv")))
+assert len(rows) == 24 == len(json.load(open("fig10/results.json"))["rows"])
+for row in rows:
+    # S / C: 14 bytes a parameter from a store of 1.2 GB/s, for each group: 2 in A and B, 5 in C; replicated tensors a little more.
+    if row["from"] == "remote":
+        groups = 5 if row["label"] == "C" else 2
+        assert 0 <= float(row["recovery_time_s"]) / (groups * 14 * int(row["params"]) / 1.2e9) - 1 < 0.01, row
+    assert (row["paper_speed_up"] != "") == (row["from"] == "stores" and row["label"] != "C")
+PY
+run 0 report fig10
+[ -s fig10/figures/recovery-fig10.png ] && grep -q "autohet-gpt3-20b" fig10/report.html || fail "the report of recoveries"
+printf '%b\n' "$head" >other.yaml
+refused 2 "fig10/results.json: holds experiment 'autohet-fig10'; expected 'bad'" experiment other.yaml --out fig10
+
 # ---- a small one: files agree with each other and with sim ----
 
 cat >small.yaml <<'YAML'
