@@ -4,6 +4,7 @@
 #include "common/base/array.h"
 #include "common/base/text.h"
 #include "common/base/units.h"
+#include "harness/elastic/days.h"
 #include "harness/result/heading.h"
 #include "harness/result/result.h"
 #include "harness/sweep/recoveries.h"
@@ -100,6 +101,30 @@ static void print(const struct ht_experiment *e, const json_t *root)
     ht_table_print(t, "", stdout);
 }
 
+/* Runs an experiment of days on spot instances. */
+static enum ht_status run_days(const struct ht_options *o, struct ht_error *err)
+{
+    char dir[4096], shown[4096];
+    json_t *root, *study;
+    size_t i;
+    struct ht_days_heading heading;
+    ht_days_heading(o->words[0], &heading);
+    results_dir(o, heading.name, dir, sizeof(dir));
+    enum ht_status status = ht_days_run(o->words[0], dir, o->day.plans, err, &root);
+    json_array_foreach(json_object_get(root, "rows"), i, study)
+    {
+        if (status != HT_OK || o->json) break;
+        if (i) putchar('\n');
+        ht_study_print(study, stdout);
+    }
+    ht_shown(dir, shown, sizeof(shown));
+    if (status == HT_OK && !o->json)
+        printf("\n%s/results.json, %s/results.csv; hetbench report %s draws them\n", shown, shown, shown);
+    if (status == HT_OK && o->json) return ht_json_print(root, err);
+    json_decref(root);
+    return status;
+}
+
 /* ---- on recovery ---- */
 
 /* Prints a row for each recovery and model. */
@@ -151,6 +176,7 @@ static enum ht_status run_recoveries(const struct ht_options *options, struct ht
 
 static enum ht_status run(const struct ht_options *options, struct ht_error *err)
 {
+    if (ht_days_are(options->words[0])) return run_days(options, err);
     struct ht_experiment *e = ht_alloc(sizeof(*e));
     struct ht_sweep_stats stats;
     json_t *root = NULL;

@@ -31,6 +31,7 @@ enum ht_option_group {
     HT_OPT_PARTS = 262144, /* of a cluster: --gpus and the others */
     HT_OPT_DRAW = 524288,  /* a picture of the plan */
     HT_OPT_CHECK = 131072, /* of stores' files */
+    HT_OPT_DAY = 524288,   /* of spot instances */
     HT_OPT_WHY = 1048576,  /* footnotes */
     HT_OPT_ALL = 2097152,  /* what is folded or left out otherwise */
     HT_OPT_SHAPE = 8192,   /* the scenario without its cluster: profile has only this of it */

@@ -36,6 +36,7 @@ except ImportError as why:
         sys.exit(0)
     stop(3, f"report draws with matplotlib, which Python cannot import ({why}); Debian has it as python3-matplotlib")
 import bars
+import days
 import groups
 import mixes
 import pipeline
@@ -444,17 +445,20 @@ def main():
     parser.add_argument("--out", help="where page and figures go [DIR]")
     parser.add_argument("--json", action="store_true", help="print what was written as JSON")
     args = parser.parse_args()
-    experiments = results.load(args.folder)
-    found = recoveries.load(args.folder)
+    of_days = days.load(args.folder) if pathlib.Path(args.folder).is_dir() else []
+    experiments = results.load(args.folder, may_lack=bool(of_days))
+    found = recoveries.load(args.folder) + of_days
     folder = pathlib.Path(args.out or args.folder)
     (folder / "figures").mkdir(parents=True, exist_ok=True)
-    kept = {e.name for e in experiments if e.csv}  # their figures come from results.json, which is not there
+    # Figures of results.csv come from results.json, which is not there.
+    kept = {e.name for e in experiments if e.csv} | {f"{d.name}-{i}" for d in of_days if not d.studies for i in range(1, 10)}
     for old in (folder / "figures").glob("*.png"):
         if old.stem.removeprefix("break-even-") not in kept and old.stem.partition("-")[2] not in kept:
             old.unlink()
     figures.style()
     page = Page("hetbench report")
-    recovery(page, found, folder)
+    recovery(page, [f for f in found if f not in of_days], folder)
+    days.report(page, of_days, folder)
     if experiments:
         simulated(page, experiments, folder)
     commits = ", ".join(dict.fromkeys(e.root.get("commit", "unknown") for e in experiments + found))

@@ -7,6 +7,8 @@ import json
 import pathlib
 import re
 
+import days
+
 GIB = 1 << 30
 AXES = ("models", "batches", "device_memory", "seqs", "micro_batches", "host_memory", "ssds", "mixes")
 AXIS_TITLES = {"models": "model", "batches": "batch, sequences", "device_memory": "device memory, GiB",
@@ -329,19 +331,19 @@ def results_in(folder):
         return None
     for name in ("results.json", "compare.json", "results.csv"):
         path = folder / name
-        if path.is_file() and (path.suffix != ".csv" or from_csv(path)):
+        if path.is_file() and (path.suffix != ".csv" or from_csv(path)) and not days.is_of_days(path):
             return path
     return None
 
 
-def load(folder):
-    """Loads the results of a folder: its own, and those of the folders in it, by name."""
+def load(folder, may_lack=False):
+    """Loads the results of a folder: its own, and those of the folders in it, by name. may_lack: none is no error."""
     folder = pathlib.Path(folder)
     if not folder.is_dir():
         raise BadInput(f"{folder}: not a folder; expected one that hetbench experiment wrote")
     folders = [folder, *sorted(f for f in folder.iterdir() if f.is_dir())]
     paths = [p for p in map(results_in, folders) if p]
-    if not paths and any(map(recoveries_in, folders)):
+    if not paths and (may_lack or any(map(recoveries_in, folders))):
         return []
     if not paths:
         raise BadInput(f"{folder}: holds no results.json, compare.json or results.csv, nor do the folders in it; expected what "

@@ -94,6 +94,14 @@ struct ht_reshard_options {
     double emulate; /* factor by which the copies run slower than modelled; 0: they are only simulated */
 };
 
+/* A simulated day on nodes that come and go (harness/elastic/study.h). */
+struct ht_day_options {
+    const char *trace, *drawn, *policies, *price, *speeds, *intervals; /* lists */
+    const char *plans, *write;
+    double detect_s, plan_s, relaunch_s, quiet_s, save_every_s; /* -1: default */
+    double remote_bytes_per_s;
+};
+
 struct ht_training_options {
     const char *data, *data_format, *losses;
     const char *faults[HT_MAX_FAULTS]; /* "STEP:UNIT[:KIND]" (harness/run/faults.h) */
@@ -120,6 +128,7 @@ struct ht_options {
     struct ht_state_options state;
     struct ht_reshard_options reshard;
     struct ht_training_options training;
+    struct ht_day_options day;
 };
 
 /* Returns the options of a command line without any. */
@@ -129,6 +138,7 @@ static inline struct ht_options ht_options_default(void)
         .sim = {.iterations = 8, .warmup = 2, .issue_ahead = -1, .seed = 1},
         .measure = {.repeat = 9},
         .launch = {.start_timeout = 10},
+        .day = {.detect_s = -1, .plan_s = -1, .relaunch_s = -1, .quiet_s = -1},
         .training = {.steps = 50,
                      .init_seed = 1234,
                      .data_seed = 5678,
