@@ -149,8 +149,9 @@ enum ht_status ht_node_stores_open(const struct ht_options *options, const struc
     s->leads = s->rank == 0 || g->rank_node[s->rank - 1] != s->node;
     s->run = (uint64_t)(now_s(CLOCK_REALTIME) * 1e9);
     s->figures.safe_step = -1;
-    ht_store_node_dir(options->state.store, s->node, s->dirs[DISK]);
-    if (options->state.store_memory) ht_store_node_dir(options->state.store_memory, s->node, s->dirs[MEMORY]);
+    int32_t number = job->scenario.cluster->nodes[s->node].number;
+    ht_store_node_dir(options->state.store, number, s->dirs[DISK]);
+    if (options->state.store_memory) ht_store_node_dir(options->state.store_memory, number, s->dirs[MEMORY]);
     if (options->state.store_remote) snprintf(s->dirs[REMOTE], HT_STORE_DIR, "%s", options->state.store_remote);
     if (s->dirs[MEMORY][0]) status = check_memory(job, err);
     if (status == HT_OK) status = open_dirs(s, err);
