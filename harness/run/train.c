@@ -3,6 +3,7 @@
 #include "common/base/array.h"
 #include "common/base/clock.h"
 #include "common/base/interrupt.h"
+#include "common/comm/tags.h"
 #include "common/exec/run.h"
 #include "common/exec/sim.h"
 #include "common/mem/arena.h"
@@ -254,6 +255,19 @@ static enum ht_status keep_state(struct session *s, int32_t begin, struct ht_err
     return ht_node_stores_save(p->stores, s->stream, p->state, s->run_end, p->settings, HT_PERSIST_SETTINGS, err);
 }
 
+/* Keeps, after Ctrl-C, the last iteration that ended; every rank takes part. Returns HT_INTERRUPTED, or why it is not kept. */
+static enum ht_status keep_interrupted(struct session *s, const struct ht_trace *run, struct ht_error *err)
+{
+    struct ht_error why = *err;
+    int64_t done = run ? run->iterations : 0; /* rank 0's, which has the trace of all */
+    enum ht_status status = ht_ranks_broadcast(s->ranks, HT_TAG_STATE, &done, sizeof(done), err);
+    s->run_end = s->run_begin + (int32_t)done;
+    if (status == HT_OK && done) status = keep_state(s, s->run_begin, err);
+    if (status != HT_OK) return status;
+    *err = why;
+    return HT_INTERRUPTED;
+}
+
 /* Writes the weights of --save; every rank takes part. Keeps a failure for later: the report comes all the same. */
 static void save_weights(struct session *s)
 {
@@ -277,6 +291,7 @@ static enum ht_status run_steps(struct session *session, struct ht_run_options *
         run->iterations = session->run_end - step;
         ht_cpu_set_first_iteration(session->engine->cpu, step);
         status = ht_ranks_run(session->ranks, session->job->schedule, run, err, &more);
+        if (status == HT_INTERRUPTED && run->ends_whole) status = keep_interrupted(session, more, err);
         if (*trace && more) {
             ht_trace_append(*trace, more);
             ht_trace_destroy(more);
@@ -310,6 +325,17 @@ static enum ht_status find_scale(const struct ht_options *options, const struct 
     if (status == HT_OK) status = ht_emulation_find_scale(ranks, t.trace, job->cost_ns, err, out);
     ht_training_free(&t);
     return status;
+}
+
+/* Waits for the save in flight, after Ctrl-C, too. Returns the run's status, or why the save failed. */
+static enum ht_status finish_stores(struct ht_node_stores *stores, enum ht_status status, struct ht_error *err,
+                                    struct ht_store_figures *figures)
+{
+    struct ht_error why = {0};
+    if (status != HT_OK && status != HT_INTERRUPTED) return status;
+    enum ht_status finished = ht_node_stores_finish(stores, &why, figures);
+    if (finished != HT_OK) *err = why;
+    return finished != HT_OK ? finished : status;
 }
 
 /* Gathers the memory of all nodes; every rank takes part. */
@@ -370,6 +396,7 @@ enum ht_status ht_train(const struct ht_options *options, const struct ht_job *j
                                  .backend_ctx = emulation.emu ? (void *)emulation.emu : engine.ctx,
                                  .arenas = engine.arenas,
                                  .hooks_ctx = &session,
+                                 .ends_whole = persist->stores != NULL,
                                  .iteration_done = on_iteration};
     t.first_step = persist->first_step;
     give_counts(&session);
@@ -382,7 +409,7 @@ enum ht_status ht_train(const struct ht_options *options, const struct ht_job *j
         status = ht_stream_fill(session.stream, persist->state, err);
     if (status == HT_OK) ht_persist_begin(persist, ht_stream_source(session.stream));
     if (status == HT_OK) status = run_steps(&session, &run, err, &t.trace);
-    if (status == HT_OK && persist->stores) status = ht_node_stores_finish(persist->stores, err, &t.stores);
+    if (persist->stores) status = finish_stores(persist->stores, status, err, &t.stores);
     ht_stream_destroy(session.stream);
     ht_residents_destroy(run.residents);
     if (session.shown && session.terminal) fputs("\r\033[K", stderr);
