@@ -226,14 +226,21 @@ static bool find_host_of(const char *hosts, long rank, char *out, size_t cap)
     return false;
 }
 
+static void lose(struct ht_launch_loss *loss, int32_t rank, const char *host)
+{
+    loss->rank = rank;
+    snprintf(loss->host, sizeof(loss->host), "%s", host);
+}
+
 /* Describes a rank that died before MPI knew it: mpirun then says its number and 128 plus the signal, and no host. */
-static bool died_early(const struct output *o, const char *hosts, struct ht_error *err)
+static bool died_early(const struct output *o, const char *hosts, struct ht_launch_loss *loss, struct ht_error *err)
 {
     const char *name = strstr(o->mpirun, "Process name: [["), *end = name ? strstr(name, "],") : NULL,
                *code = name ? strstr(name, "Exit code: ") : NULL;
     char host[256];
     long signal = code ? strtol(code + strlen("Exit code: "), NULL, 10) - 128 : 0;
     if (!end || signal <= 0 || !find_host_of(hosts, strtol(end + 2, NULL, 10), host, sizeof(host))) return false;
+    lose(loss, (int32_t)strtol(end + 2, NULL, 10), host);
     ht_fail(err, HT_FAILED, "rank %ld on host %s was killed by signal %ld, which ends all of them",
             strtol(end + 2, NULL, 10), host, signal);
     return true;
@@ -241,7 +248,7 @@ static bool died_early(const struct output *o, const char *hosts, struct ht_erro
 
 /* Returns why the job ended, from mpirun's exit status and what was printed. */
 static enum ht_status outcome(const struct output *o, int waited, const char *hosts, int64_t start_s,
-                              struct ht_error *err)
+                              struct ht_launch_loss *loss, struct ht_error *err)
 {
     int code = WIFEXITED(waited) ? WEXITSTATUS(waited) : -1;
     char rank[32], host[256], signal[32];
@@ -250,16 +257,18 @@ static enum ht_status outcome(const struct output *o, int waited, const char *ho
     if (code == 0) return HT_OK;
     if (code == 127) return ht_fail(err, HT_INFEASIBLE, "mpirun is not installed (Debian: openmpi-bin)");
     if (lost && (lost = strstr(lost, "Remote daemon")) && word_after(lost, "on node ", host, sizeof(host)))
-        return ht_fail(err, HT_FAILED, "host %s was lost, which ends all ranks", host);
+        return lose(loss, -1, host), ht_fail(err, HT_FAILED, "host %s was lost, which ends all ranks", host);
     if (noticed && word_after(noticed, "process rank ", rank, sizeof(rank)) &&
         word_after(noticed, "on node ", host, sizeof(host)) &&
         word_after(noticed, "exited on signal ", signal, sizeof(signal)))
-        return ht_fail(err, HT_FAILED, "rank %s on host %s was killed by signal %s, which ends all of them", rank, host,
+        return lose(loss, (int32_t)strtol(rank, NULL, 10), host),
+               ht_fail(err, HT_FAILED, "rank %s on host %s was killed by signal %s, which ends all of them", rank, host,
                        signal);
     bool known = code == HT_FAILED || code == HT_BAD_INPUT || code == HT_INFEASIBLE || code == HT_INTERRUPTED;
     if (ht_interrupt_count()) return ht_fail(err, HT_INTERRUPTED, "%s", o->said[0] ? o->said : "interrupted");
     if (o->said[0]) return ht_fail(err, known ? (enum ht_status)code : HT_FAILED, "%s", o->said);
     bool names_it = !o->begun && (find_missing(o, hosts, host, sizeof(host)) || find_silent(hosts, host, sizeof(host)));
+    if (names_it && !strstr(host, " or ")) lose(loss, -1, host);
     if (strstr(o->mpirun, "unable to reliably start"))
         return ht_fail(
             err, HT_FAILED,
@@ -273,7 +282,7 @@ static enum ht_status outcome(const struct output *o, int waited, const char *ho
         return ht_fail(err, HT_FAILED,
                        "the ranks' start did not go on for %lld s: a host may have been lost (--start-timeout)",
                        (long long)start_s);
-    if (died_early(o, hosts, err)) return HT_FAILED;
+    if (died_early(o, hosts, loss, err)) return HT_FAILED;
     const char *why = o->n_mpirun ? o->mpirun : o->noted;
     if (code < 0)
         return ht_fail(err, HT_FAILED, "mpirun was killed by signal %d, which ends all ranks", WTERMSIG(waited));
@@ -358,8 +367,9 @@ static int follow(pid_t mpirun, int output, int64_t start_s, struct output *o)
 }
 
 enum ht_status ht_launch_hosts(int32_t ranks, const struct ht_launch_where *where, char *const argv[],
-                               struct ht_error *err)
+                               struct ht_launch_loss *loss, struct ht_error *err)
 {
+    *loss = (struct ht_launch_loss){.rank = -1};
     struct ht_launch_command c;
     int ends[2];
     if (pipe2(ends, O_CLOEXEC)) return ht_fail(err, HT_FAILED, "cannot start mpirun: %s", strerror(errno));
@@ -385,7 +395,7 @@ enum ht_status ht_launch_hosts(int32_t ranks, const struct ht_launch_where *wher
     } else {
         struct output *o = HT_NEW(struct output);
         int waited = follow(mpirun, ends[0], where->start_s, o);
-        status = outcome(o, waited, where->hosts, where->start_s, err);
+        status = outcome(o, waited, where->hosts, where->start_s, loss, err);
         free(o->reached.names);
         free(o->connected.names);
         free(o);

@@ -221,6 +221,12 @@ static const struct row rows[] = {
     {"inject-disk", "read|write:eio|short|flip:N",
      "drill: let the Nth request to the disk fail, end early, or bring a wrong bit; may be repeated", HT_OPT_TRAIN,
      LIST(platform.disk_faults, HT_MAX_BAD)},
+    {"inject-process", "KIND:RANK:STEP:WHERE",
+     "drill: kill or hang a rank as it begins its WHERE-th op of a step, or in a step's save or load, or fill its disk "
+     "(full) in a save",
+     HT_OPT_TRAIN, TEXT(training.process_fault)},
+    {"events", "FILE", "append a line of JSON for each step, save, and other event, for a supervisor", HT_OPT_TRAIN,
+     TEXT(training.events)},
     {"losses", "FILE", "write step,loss as CSV at full precision", HT_OPT_TRAIN, TEXT(training.losses)},
     {"trace", "FILE", "write a Chrome/Perfetto trace", HT_OPT_TRACE, TEXT(trace)},
     {"ledger", "FILE", "check the claims of this file [the built-in ledgers]", HT_OPT_REPRODUCE, TEXT(compare.ledger)},

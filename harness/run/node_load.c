@@ -422,6 +422,7 @@ enum ht_status ht_node_stores_fill(struct ht_node_stores *s, struct ht_stream *s
     l.piece = HT_NEW_ARRAY(float, ht_piece_most(l.model));
     l.sent = HT_NEW_ARRAY(float, ht_piece_most(l.model));
     status = ht_transfers_plan(l.model, l.sources, l.n_sources, l.sinks, l.n_sinks, err, &l.list);
+    if (status == HT_OK) status = ht_drill_meet(&s->drill, HT_DRILL_AT_LOAD, s->rank, s->version.step, err);
     if (status == HT_OK) {
         count_paths(&l);
         status = load_all(&l, err);

@@ -94,6 +94,8 @@ struct ht_reshard_options {
 
 struct ht_training_options {
     const char *data, *data_format, *losses;
+    const char *events;                /* file for a supervisor (harness/run/events.h) */
+    const char *process_fault;         /* "kill:1:7:33" (harness/run/drill.h) */
     const char *faults[HT_MAX_FAULTS]; /* "STEP:UNIT[:KIND]" (harness/run/faults.h) */
     int64_t n_faults;
     int64_t steps, init_seed, data_seed;
