@@ -162,6 +162,8 @@ static const struct row rows[] = {
      "hosts that there are: a file, or a command that prints one, asked again and again; lines such as 'a kind=0' "
      "[local nodes]",
      HT_OPT_ELASTIC, TEXT(elastic.hosts)},
+    {"state", "DIR", "directory of the supervisor's state, which the first host has to see, too [STORE/elastic]",
+     HT_OPT_ELASTIC, TEXT(elastic.state)},
     {"least", "N", "nodes without which it waits instead of going on [1]", HT_OPT_ELASTIC,
      COUNT(elastic.least, 1, 4096)},
     {"wait", "S", "seconds that it waits for so many nodes [60]", HT_OPT_ELASTIC, COUNT(elastic.wait_s, 0, 1e9)},

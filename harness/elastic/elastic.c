@@ -214,6 +214,34 @@ static enum ht_status await_nodes(struct supervisor *s, struct ht_error *err)
     return HT_OK;
 }
 
+/* Puts into the journal when nodes were lost. */
+static void keep_losses(struct supervisor *s)
+{
+    json_t *lost = json_object();
+    char key[24];
+    for (int32_t i = 0; i < s->members.n; i++) {
+        double ago_s = ht_now_s() - s->members.nodes[i].lost_s;
+        snprintf(key, sizeof(key), "%d", i);
+        if (s->members.nodes[i].lost_s > 0)
+            json_object_set_new(lost, key, json_real((double)realtime_ns() * 1e-9 - ago_s));
+    }
+    json_object_set_new(s->journal.root, "lost", lost);
+}
+
+/* Takes over from the journal when nodes were lost, before this supervisor began. */
+static void take_losses(struct supervisor *s)
+{
+    const char *key;
+    json_t *at;
+    json_object_foreach(json_object_get(s->journal.root, "lost"), key, at)
+    {
+        long node = strtol(key, NULL, 10);
+        double ago_s = (double)realtime_ns() * 1e-9 - json_number_value(at);
+        bool sound = node >= 0 && node < s->members.n && ago_s >= 0 && ht_now_s() > ago_s;
+        if (sound) s->members.nodes[node].lost_s = ht_now_s() - ago_s;
+    }
+}
+
 /* ---- starting ---- */
 
 /* Removes the files of incarnations that are too old. */
@@ -247,6 +275,7 @@ static enum ht_status start(struct supervisor *s, struct ht_error *err)
     json_array_append_new(ht_journal_list(&s->journal, "runs"),
                           json_pack("{s:I,s:s,s:I}", "incarnation", (json_int_t)number, "nodes", s->choice->use,
                                     "saved", (json_int_t)ht_journal_number(&s->journal, "saved")));
+    keep_losses(s);
     enum ht_status status = ht_journal_write(&s->journal, err);
     if (status != HT_OK) return status;
     bool of_process = f && ht_fault_is_of_process(f);
@@ -510,14 +539,18 @@ enum ht_status ht_elastic_run(const struct ht_options *options, unsigned own_gro
 {
     struct supervisor s = {.o = options, .own = own_group, .now = {.fd = -1}, .journal = {.lock = -1}};
     struct sigaction sa = {.sa_handler = on_signal};
+    char folder[PATH_MAX];
     sigemptyset(&sa.sa_mask);
+    snprintf(folder, sizeof(folder), "%.3800s/elastic", options->state.store);
     enum ht_status status = read_faults(&s, err);
     if (status == HT_OK) status = open_members(&s, err);
-    if (status == HT_OK) status = ht_journal_open(options->state.store, err, &s.journal);
+    if (status == HT_OK)
+        status = ht_journal_open(options->elastic.state ? options->elastic.state : folder, err, &s.journal);
     if (status == HT_OK) {
         ht_interrupt_keep();
         sigaction(SIGUSR1, &sa, NULL);
         ht_incarnation_clear(s.journal.folder);
+        take_losses(&s);
         s.chooser = ht_chooser_create(options);
         status = run_incarnations(&s, err);
         report(&s, status, err);

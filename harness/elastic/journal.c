@@ -16,15 +16,14 @@ static void path_of(const struct ht_journal *j, char path[PATH_MAX])
     snprintf(path, PATH_MAX, "%.4000s/state.json", j->folder);
 }
 
-enum ht_status ht_journal_open(const char *store, struct ht_error *err, struct ht_journal *out)
+enum ht_status ht_journal_open(const char *folder, struct ht_error *err, struct ht_journal *out)
 {
     struct ht_journal j = {.lock = -1};
-    char path[PATH_MAX], folder[PATH_MAX];
+    char path[PATH_MAX];
     json_error_t why;
-    snprintf(folder, sizeof(folder), "%.3800s/elastic", store);
     enum ht_status status = ht_store_open(folder, err, &j.lock);
     if (status != HT_OK) return status;
-    if (!realpath(folder, j.folder)) snprintf(j.folder, sizeof(j.folder), "%s", folder);
+    if (!realpath(folder, j.folder)) snprintf(j.folder, sizeof(j.folder), "%.4000s", folder);
     path_of(&j, path);
     if (access(path, F_OK) == 0) {
         j.root = json_load_file(path, 0, &why);

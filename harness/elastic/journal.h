@@ -1,5 +1,5 @@
 /*
- * The supervisor's own state, in STORE/elastic/: killed at any moment and started again, it goes on. One supervisor at a time has
+ * The supervisor's own state, in STORE/elastic/ or --state: killed at any moment and started again, it goes on. One supervisor at a time has
  * the folder.
  *
  *     state.json           what is below, written whole (common/ckpt/durable.h) at each change
@@ -17,12 +17,13 @@
 struct ht_journal {
     char folder[PATH_MAX];
     int lock;
-    json_t *root; /* {"incarnation", "faults_met", "saved", "failures": {..}, "runs": [..], "recoveries": [..]} */
+    json_t *
+        root; /* {"incarnation", "faults_met", "saved", "lost": {..}, "failures": {..}, "runs": [..], "recoveries": [..]} */
 };
 
-/* Opens the folder in a store's directory, which is made if there is none. HT_BAD_INPUT if another supervisor has it, or if it
+/* Opens the folder, which is made if there is none. HT_BAD_INPUT if another supervisor has it, or if it
    cannot be read. */
-enum ht_status ht_journal_open(const char *store, struct ht_error *err, struct ht_journal *out);
+enum ht_status ht_journal_open(const char *folder, struct ht_error *err, struct ht_journal *out);
 void ht_journal_close(struct ht_journal *j);
 enum ht_status ht_journal_write(const struct ht_journal *j, struct ht_error *err);
 

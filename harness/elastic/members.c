@@ -61,58 +61,57 @@ void ht_members_free(struct ht_members *m)
 
 /* A line of the source. */
 struct line {
+    char where[512]; /* "--hosts: FILE:3" */
     char host[HT_MEMBER_HOST];
     int64_t slots, kind, node; /* slots 0, node -1: not said */
 };
 
-static enum ht_status read_word(const char *where, const char *word, struct line *out, struct ht_error *err)
+static enum ht_status read_word(const char *word, struct line *out, struct ht_error *err)
 {
     static const char *const keys[] = {"slots=", "kind=", "node="};
     int64_t *const values[] = {&out->slots, &out->kind, &out->node};
     for (size_t i = 0; i < HT_COUNT(keys); i++)
         if (!strncmp(word, keys[i], strlen(keys[i])))
-            return ht_flag_count(where, word + strlen(keys[i]), i == 0, 1 << 20, err, values[i]);
+            return ht_flag_count(out->where, word + strlen(keys[i]), i == 0, 1 << 20, err, values[i]);
     if (out->host[0] || strlen(word) >= HT_MEMBER_HOST || !ht_is_text(word) || strpbrk(word, "=:,"))
-        return ht_fail(err, HT_BAD_INPUT, "%s: '%.60s' was not expected: a host's name, slots=N, kind=K, node=I", where,
-                       word);
+        return ht_fail(err, HT_BAD_INPUT, "%s: '%.60s' was not expected: a host's name, slots=N, kind=K, node=I",
+                       out->where, word);
     snprintf(out->host, HT_MEMBER_HOST, "%s", word);
     return HT_OK;
 }
 
 /* Reads a line. out->host stays empty for one without a host. */
-static enum ht_status read_line(const char *where, char *text, struct line *out, struct ht_error *err)
+static enum ht_status read_line(char *text, struct line *out, struct ht_error *err)
 {
     enum ht_status status = HT_OK;
     char *rest = NULL;
-    *out = (struct line){.node = -1};
     text[strcspn(text, "#\n")] = '\0';
     for (char *word = strtok_r(text, " \t\r", &rest); word && status == HT_OK; word = strtok_r(NULL, " \t\r", &rest))
-        status = read_word(where, word, out, err);
+        status = read_word(word, out, err);
     return status;
 }
 
-/* Returns the number of a line's node: the one it says, the one that the host had, or the first free one of its kind; -1: none. */
-static int32_t number_of(const struct ht_members *m, const struct line *l, const bool *named)
+/* Returns the number of a line's node; -1: none. Pinned lines and hosts that were there before come first (known), then the others get
+   what is free of their kind: nodes that no host had before others. */
+static int32_t number_of(const struct ht_members *m, const struct line *l, bool known, const bool *named)
 {
     if (l->node >= 0) return l->node < m->n && !named[l->node] ? (int32_t)l->node : -1;
-    for (int32_t i = 0; i < m->n; i++)
-        if (!named[i] && m->nodes[i].kind == l->kind && !strcmp(m->nodes[i].host, l->host)) return i;
-    for (int32_t i = 0; i < m->n; i++)
-        if (!named[i] && m->nodes[i].kind == l->kind && !m->nodes[i].listed) return i;
+    for (int pass = 0; pass < 2; pass++)
+        for (int32_t i = 0; i < m->n; i++) {
+            const struct ht_member *x = &m->nodes[i];
+            bool fits = known ? !strcmp(x->host, l->host) : pass == 1 || !x->listed;
+            if (!named[i] && x->kind == l->kind && fits) return i;
+        }
     return -1;
 }
 
-/* Gives a line's host a node. A host of that name that comes anew is not the one that was lost. */
-static enum ht_status take_line(struct ht_members *m, const char *where, const struct line *l, bool *named,
+/* Gives a line's host its node. A host that comes anew is not the one that was lost. */
+static enum ht_status take_line(struct ht_members *m, const struct line *l, int32_t i, bool *named,
                                 struct ht_error *err)
 {
-    int32_t i = number_of(m, l, named);
-    if (i < 0)
-        return ht_fail(err, HT_BAD_INPUT, "%s: host '%s': the cluster has no free node %s%lld for it", where, l->host,
-                       l->node >= 0 ? "with number " : "of kind ", (long long)(l->node >= 0 ? l->node : l->kind));
     struct ht_member *node = &m->nodes[i];
     if (l->slots && l->slots < node->slots)
-        return ht_fail(err, HT_BAD_INPUT, "%s: host '%s' has %lld slots; node %d has %d devices", where, l->host,
+        return ht_fail(err, HT_BAD_INPUT, "%s: host '%s' has %lld slots; node %d has %d devices", l->where, l->host,
                        (long long)l->slots, i, node->slots);
     if (strcmp(node->host, l->host) != 0 || !node->listed) node->lost_s = 0, node->noticed = false;
     snprintf(node->host, HT_MEMBER_HOST, "%s", l->host);
@@ -120,17 +119,44 @@ static enum ht_status take_line(struct ht_members *m, const char *where, const s
     return HT_OK;
 }
 
+static enum ht_status no_node(const struct line *l, struct ht_error *err)
+{
+    return ht_fail(err, HT_BAD_INPUT, "%s: host '%s': the cluster has no free node %s%lld for it", l->where, l->host,
+                   l->node >= 0 ? "with number " : "of kind ", (long long)(l->node >= 0 ? l->node : l->kind));
+}
+
+/* Gives all lines' hosts their nodes. */
+static enum ht_status take_lines(struct ht_members *m, const struct line *lines, size_t n, bool *named,
+                                 struct ht_error *err)
+{
+    bool *taken = HT_NEW_ARRAY(bool, n);
+    enum ht_status status = HT_OK;
+    for (int known = 1; known >= 0; known--)
+        for (size_t i = 0; i < n && status == HT_OK; i++) {
+            int32_t node = taken[i] ? -1 : number_of(m, &lines[i], known, named);
+            bool last = !taken[i] && (!known || lines[i].node >= 0);
+            if (node < 0 && last) status = no_node(&lines[i], err);
+            if (node >= 0) status = take_line(m, &lines[i], node, named, err), taken[i] = true;
+        }
+    free(taken);
+    return status;
+}
+
 static enum ht_status read_source(struct ht_members *m, FILE *f, bool *named, struct ht_error *err)
 {
+    struct line *lines = NULL;
+    size_t n = 0, cap = 0;
     enum ht_status status = HT_OK;
-    char text[1024], where[512], shown[400];
+    char text[1024], shown[400];
     ht_shown(m->source, shown, sizeof(shown));
-    for (int n = 1; status == HT_OK && fgets(text, sizeof(text), f); n++) {
-        struct line l;
-        snprintf(where, sizeof(where), "--hosts: %s:%d", shown, n);
-        status = read_line(where, text, &l, err);
-        if (status == HT_OK && l.host[0]) status = take_line(m, where, &l, named, err);
+    for (int number = 1; status == HT_OK && fgets(text, sizeof(text), f); number++) {
+        struct line l = {.node = -1};
+        snprintf(l.where, sizeof(l.where), "--hosts: %s:%d", shown, number);
+        status = read_line(text, &l, err);
+        if (status == HT_OK && l.host[0]) HT_PUSH(lines, n, cap, l);
     }
+    if (status == HT_OK) status = take_lines(m, lines, n, named, err);
+    free(lines);
     return status;
 }
 

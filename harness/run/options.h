@@ -111,7 +111,8 @@ struct ht_training_options {
 
 /* A training that outlives its nodes. */
 struct ht_elastic_options {
-    const char *hosts, *notice;                              /* who is there, who will be gone (harness/elastic/) */
+    const char *state;          /* directory of the supervisor's own; NULL: STORE/elastic */
+    const char *hosts, *notice; /* who is there, who will be gone (harness/elastic/) */
     int64_t least, wait_s, quiet_s, ask_s, rejoin_s, hang_s; /* nodes; seconds */
     int64_t restarts;                                        /* with the same error at the same step */
     int64_t drills, seed;
