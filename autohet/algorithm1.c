@@ -46,7 +46,7 @@ static int32_t grouping_problem(const struct autohet_problem *p, const struct au
     *out = (struct autohet_grouping_problem){.n_types = p->n_kinds,
                                              .n_groups = n_groups,
                                              .micro_batches = (double)p->micro_batches / n_groups,
-                                             .min_bytes = d->sizes.group_bytes,
+                                             .min_bytes = d->sizes.group_bytes + d->sizes.shared.group_bytes / n_groups,
                                              .max_stages = p->n_layers};
     if (p->grouping_micro_batches > 0) out->micro_batches = p->grouping_micro_batches;
     for (int32_t t = 0; t < p->n_kinds; t++) {
@@ -94,15 +94,17 @@ static void map(const struct autohet_problem *p, const struct autohet_grouping *
     free(node_units);
 }
 
-struct autohet_memory autohet_stage_memory(const struct autohet_sizes *sizes, int32_t stages, int32_t stage)
+struct autohet_memory autohet_stage_memory(const struct autohet_sizes *sizes, int32_t groups, int32_t stages,
+                                           int32_t stage)
 {
     struct autohet_memory m = sizes->layer;
+    m.layer_bytes += sizes->shared.layer_bytes / groups;
     if (stage == 0) {
-        m.fixed_bytes += sizes->first_bytes;
+        m.fixed_bytes += sizes->first_bytes + sizes->shared.first_bytes / groups;
         m.fixed_activation_bytes += sizes->first_activation_bytes;
     }
     if (stage + 1 == stages) {
-        m.fixed_bytes += sizes->last_bytes;
+        m.fixed_bytes += sizes->last_bytes + sizes->shared.last_bytes / groups;
         m.fixed_activation_bytes += sizes->last_activation_bytes;
     }
     return m;
@@ -113,7 +115,7 @@ double autohet_plan_bytes(const struct autohet_candidate *c)
     double most = 0;
     for (int32_t j = 0, at = 0; j < c->n_groups; at += c->stages[j++])
         for (int32_t q = 0; q < c->stages[j]; q++) {
-            struct autohet_memory m = autohet_stage_memory(&c->degree->sizes, c->stages[j], q);
+            struct autohet_memory m = autohet_stage_memory(&c->degree->sizes, c->n_groups, c->stages[j], q);
             most = fmax(most, autohet_stage_bytes(&m, c->blocks[at + q], c->stages[j], q, (double)c->micro_batches[j]));
         }
     return most;
@@ -122,7 +124,7 @@ double autohet_plan_bytes(const struct autohet_candidate *c)
 /* Returns the layers that fit a stage by (4c). */
 static int32_t most_layers(const struct autohet_candidate *c, int32_t type, int32_t stages, int32_t q, double k)
 {
-    struct autohet_memory m = autohet_stage_memory(&c->degree->sizes, stages, q);
+    struct autohet_memory m = autohet_stage_memory(&c->degree->sizes, c->n_groups, stages, q);
     return autohet_most_layers(&m, (double)c->degree->types[type].memory_bytes, stages, q, k);
 }
 

@@ -17,6 +17,9 @@ struct autohet_type_profile {
 /* Bytes of one tensor-parallel part. */
 struct autohet_sizes {
     struct autohet_memory layer; /* of a layer, and what every stage has beside its layers */
+    struct autohet_shared {
+        double layer_bytes, first_bytes, last_bytes, group_bytes;
+    } shared; /* of which each of D groups has 1 / D beside the rest [ours] */
     double first_bytes, first_activation_bytes, last_bytes, last_activation_bytes; /* embedding; head */
     double layer_gradient_bytes, first_gradient_bytes, last_gradient_bytes;
     double group_bytes; /* M_min: of a whole model, over all parts */
@@ -83,8 +86,9 @@ static inline double autohet_estimate_s(const struct autohet_candidate *c)
 
 /* Returns the time of so many layers on a type, forward and backward, by eq. (5) or the clean fit. */
 double autohet_layers_s(const struct autohet_problem *problem, const struct autohet_type_profile *type, int64_t layers);
-/* Returns the memory of a stage of a group, of one part, by layer and beside the layers. */
-struct autohet_memory autohet_stage_memory(const struct autohet_sizes *sizes, int32_t stages, int32_t stage);
+/* Returns the memory of a stage of one of `groups` groups, of one part, by layer and beside the layers. */
+struct autohet_memory autohet_stage_memory(const struct autohet_sizes *sizes, int32_t groups, int32_t stages,
+                                           int32_t stage);
 /* Returns the bytes of a plan's fullest GPU by (4c). */
 double autohet_plan_bytes(const struct autohet_candidate *c);
 /* Returns what a stage takes beside its layers: embedding, head, messages. */

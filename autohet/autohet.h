@@ -8,6 +8,7 @@
 #define HT_AUTOHET_AUTOHET_H
 
 #include "autohet/algorithm1.h"
+#include "common/draft/pipe.h"
 #include "common/plan/system.h"
 
 enum autohet_variant {
@@ -30,11 +31,11 @@ struct autohet_measured {
 };
 
 /* Reads costs and sizes off the profile and the model (Sec. III-D). powers: g of each rank in parts per billion, or NULL:
-   as profiled. reserve: bytes of every GPU that the plan may not use. Returns the profile's error. The caller frees *out,
+   as profiled. reserve: bytes of every GPU that the plan may not use. style: what is recomputed and shared. Returns the profile's error. The caller frees *out,
    also on error. */
 enum ht_status autohet_measure(const struct ht_scenario *scenario, const struct ht_profile *profile,
-                               const int64_t *powers, int64_t reserve_bytes, struct ht_error *err,
-                               struct autohet_measured *out);
+                               const int64_t *powers, int64_t reserve_bytes, const struct ht_pipe_style *style,
+                               struct ht_error *err, struct autohet_measured *out);
 void autohet_measured_free(struct autohet_measured *m);
 /* Returns the first rank of a place. */
 int32_t autohet_first_rank(const struct ht_scenario *scenario, const struct autohet_measured *m,

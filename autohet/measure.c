@@ -4,12 +4,22 @@
  * Here a profile has the time of a block (common/profile/profile.h), so t(2^k) is 2^k times that; with it comes the sum of
  * its gradients over micro-batches. Memory is what the graph will need, counted by the model's layout instead of measured:
  * 18 bytes a parameter in 16 bits with FP32 sums of gradients.
+ *
+ * [Ours] Of l layers a stage keeps, for each micro-batch in flight, and beside that once:
+ *
+ *     recompute=0                  l (A + X)
+ *     recompute=1, segments of n   l X / n + X (n - 1) / n, at most    n A + (n - 1) X of those that are recomputed
+ *     recompute=1, segment=0       X                                   l (A + X)
+ *     recompute=2                  l (A + X - attention)               attention of one
+ *
+ * With zero=1 the D groups share states and 16-bit parameters, so a stage has 1 / D of them and the gathered parameters.
  */
 #include "autohet/autohet.h"
 
 #include "common/base/array.h"
 #include "common/base/minmax.h"
 #include "common/draft/cost_query.h"
+#include "common/draft/works.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -97,14 +107,25 @@ static double unit_s(struct ht_cost_query *q, const struct ht_model *part, int64
     return 1e-9 * (double)(ns + ht_query_accumulate(q, HT_LANE_COMPUTE, ht_unit_params(part, unit)));
 }
 
+/* Returns the time of a layer's recomputation, s. */
+static double recompute_s(struct ht_cost_query *q, const struct ht_pipe_style *y)
+{
+    struct ht_work w = ht_scenario_work(q->scenario, HT_OP_RECOMPUTE, HT_LANE_COMPUTE, 1);
+    if (!y->recompute) return 0;
+    if (y->attention_only) w.sub_ops = 1u << HT_SUB_ATTENTION;
+    if (q->tp > 1) w.tp = q->tp;
+    return 1e-9 * (double)ht_query_work(q, &w);
+}
+
 /* Reads what a kind of GPU takes, from its first rank. */
 static enum ht_status read_type(const struct ht_scenario *sc, const struct ht_profile *profile, int32_t rank,
-                                int32_t tp, struct ht_error *err, struct autohet_type_profile *out)
+                                int32_t tp, const struct ht_pipe_style *y, struct ht_error *err,
+                                struct autohet_type_profile *out)
 {
     struct ht_model part = tp > 1 ? ht_model_part(&sc->model, 0, tp) : sc->model;
     struct ht_cost_query q = {
         .scenario = sc, .profile = profile, .rank = rank, .micro_batches = SEVERAL, .tp = tp, .err = err};
-    double layer = unit_s(&q, &part, 1);
+    double layer = unit_s(&q, &part, 1) + recompute_s(&q, y);
     out->first_s = unit_s(&q, &part, 0);
     out->last_s = unit_s(&q, &part, ht_model_units(&sc->model) - 1);
     out->unit_power = layer > 0 ? 1 / layer : 1;
@@ -117,29 +138,59 @@ static double params_of(const struct ht_model *m, int64_t unit)
     return (double)ht_unit_params(m, unit);
 }
 
+/* Adds what a stage keeps of its layers between the passes of a micro-batch, and while it recomputes. */
+static void add_activations(const struct ht_scenario *sc, const struct ht_model *m, const struct ht_pipe_style *y,
+                            struct autohet_memory *out)
+{
+    int64_t b = sc->micro_batch, seq = sc->seq;
+    enum ht_dtype act = sc->numerics.param;
+    double x = (double)ht_unit_input_bytes(m, 1, b, seq, act), a = (double)ht_unit_activation_bytes(m, 1, b, seq, act);
+    double attention = (double)ht_sub_ops_activation_bytes(m, 1u << HT_SUB_ATTENTION, b, seq, act), n = y->segment;
+    if (!y->recompute) {
+        out->activation_bytes = a + x;
+    } else if (y->attention_only) {
+        out->activation_bytes = a + x - attention;
+        out->fixed_bytes += attention;
+    } else if (y->segment) {
+        out->activation_bytes = x / n;
+        out->fixed_activation_bytes = x * (n - 1) / n;
+        out->fixed_bytes += n * a + (n - 1) * x;
+    } else {
+        out->layer_bytes += a + x;
+        out->fixed_activation_bytes = x;
+    }
+}
+
 /* Returns the bytes that one part has by layer, at the ends and beside. */
-static struct autohet_sizes read_sizes(const struct ht_scenario *sc, int32_t tp)
+static struct autohet_sizes read_sizes(const struct ht_scenario *sc, int32_t tp, const struct ht_pipe_style *y)
 {
     struct ht_model m = tp > 1 ? ht_model_part(&sc->model, 0, tp) : sc->model;
     const struct ht_numerics *n = &sc->numerics;
     int64_t head = ht_model_units(&m) - 1, b = sc->micro_batch, seq = sc->seq;
     double sum = (double)ht_dtype_bytes(ht_stepped_gradient(n, SEVERAL)), fresh = (double)ht_dtype_bytes(n->grad);
-    double each = (double)(ht_dtype_bytes(n->param) + ht_optimizer_state_bytes(n)) + sum;
+    double param = (double)ht_dtype_bytes(n->param), states = param + (double)ht_optimizer_state_bytes(n);
+    double shared = y->zero ? states : 0, each = y->zero ? param + sum : states + sum;
+    double synced =
+        y->zero ? (sum + param) / 2 : sum; /* sums are scattered and parameters gathered: half a ring each */
     double x = (double)ht_unit_input_bytes(&m, 1, b, seq, n->param);
     double table = m.tied ? params_of(&m, 0) : 0; /* the head's own copy */
     struct autohet_sizes z = {0};
     z.layer.layer_bytes = params_of(&m, 1) * each;
-    z.layer.activation_bytes = (double)ht_unit_activation_bytes(&m, 1, b, seq, n->param) + x;
     z.layer.fixed_bytes =
         params_of(&m, 1) * fresh + (double)ht_unit_workspace_bytes(&m, 1, b, seq, n->param, true) + 4 * x;
     z.first_bytes = params_of(&m, 0) * (each + fresh);
     z.last_bytes = (params_of(&m, head) + table) * (each + fresh) + (double)ht_logits_bytes(&m, b, seq) +
                    (double)ht_unit_activation_bytes(&m, head, b, seq, n->param);
-    z.layer_gradient_bytes = params_of(&m, 1) * sum;
-    z.first_gradient_bytes = params_of(&m, 0) * sum;
-    z.last_gradient_bytes = (params_of(&m, head) + table) * sum;
+    add_activations(sc, &m, y, &z.layer);
+    z.shared.layer_bytes = params_of(&m, 1) * shared;
+    z.shared.first_bytes = params_of(&m, 0) * shared;
+    z.shared.last_bytes = (params_of(&m, head) + table) * shared;
+    z.layer_gradient_bytes = params_of(&m, 1) * synced;
+    z.first_gradient_bytes = params_of(&m, 0) * synced;
+    z.last_gradient_bytes = (params_of(&m, head) + table) * synced;
     z.group_bytes = tp * ((double)m.layers * (z.layer.layer_bytes + z.layer.activation_bytes) +
                           (params_of(&m, 0) + params_of(&m, head)) * each);
+    z.shared.group_bytes = tp * (double)ht_model_params(&m) * shared;
     return z;
 }
 
@@ -167,14 +218,15 @@ static bool divides(const struct ht_scenario *sc, const struct autohet_measured 
 }
 
 static enum ht_status read_degree(const struct ht_scenario *sc, const struct ht_profile *profile, const int64_t *powers,
-                                  int64_t reserve, int32_t tp, struct ht_error *err, struct autohet_measured *m)
+                                  int64_t reserve, int32_t tp, const struct ht_pipe_style *y, struct ht_error *err,
+                                  struct autohet_measured *m)
 {
     struct autohet_degree *d = &m->degrees[m->problem.n_degrees];
-    *d = (struct autohet_degree){.tp = tp, .sizes = read_sizes(sc, tp)};
+    *d = (struct autohet_degree){.tp = tp, .sizes = read_sizes(sc, tp, y)};
     for (int32_t r = m->n_ranks - 1; r >= 0; r--) { /* the first rank of each kind comes last */
         struct autohet_type_profile *type = &d->types[m->kind_of[r]];
         if (r && m->kind_of[r - 1] == m->kind_of[r]) continue;
-        enum ht_status status = read_type(sc, profile, r, tp, err, type);
+        enum ht_status status = read_type(sc, profile, r, tp, y, err, type);
         if (status) return status;
         if (powers) type->unit_power = tp * (double)powers[r] / (double)HT_PPB;
         type->memory_bytes = ht_max(0, ht_cluster_gpu_of(sc->cluster, r)->memory_bytes - reserve);
@@ -185,8 +237,8 @@ static enum ht_status read_degree(const struct ht_scenario *sc, const struct ht_
 }
 
 enum ht_status autohet_measure(const struct ht_scenario *scenario, const struct ht_profile *profile,
-                               const int64_t *powers, int64_t reserve_bytes, struct ht_error *err,
-                               struct autohet_measured *out)
+                               const int64_t *powers, int64_t reserve_bytes, const struct ht_pipe_style *style,
+                               struct ht_error *err, struct autohet_measured *out)
 {
     *out = (struct autohet_measured){0};
     out->problem.n_layers = (int32_t)scenario->model.layers;
@@ -196,7 +248,8 @@ enum ht_status autohet_measure(const struct ht_scenario *scenario, const struct 
     enum ht_status status = read_cluster(scenario->cluster, err, out);
     out->degrees = HT_NEW_ARRAY(struct autohet_degree, out->n_ranks);
     for (int32_t tp = 1; tp <= out->n_ranks && !status; tp++)
-        if (divides(scenario, out, tp)) status = read_degree(scenario, profile, powers, reserve_bytes, tp, err, out);
+        if (divides(scenario, out, tp))
+            status = read_degree(scenario, profile, powers, reserve_bytes, tp, style, err, out);
     out->problem.degrees = out->degrees;
     return status;
 }

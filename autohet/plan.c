@@ -29,7 +29,10 @@ enum { ROUNDS = 8, SIMULATED = 3 };
     {"l", "micro-batches of each group", .min = 1, .max = 1 << 20, .kind = HT_VARIABLE_LIST},                          \
     {"blocks", "layers of each stage, of one group after the other", .min = 1, .max = -1, .kind = HT_VARIABLE_LIST},   \
     {"place", "devices of parts, stages, groups, one after the other", .kind = HT_VARIABLE_RANKS},                     \
-    {"tp", "tensor-parallel degree", .min = 1, .max = 1 << 16}
+    {"tp", "tensor-parallel degree", .min = 1, .max = 1 << 16},                                                        \
+    {"recompute", "1: a layer keeps nothing and is recomputed; 2: it drops its attention alone", .max = 2},            \
+    {"segment", "layers recomputed at a time, from the input of the first; 0: those of a stage", .max = -1},           \
+    {"zero", "1: the groups share optimizer states (ZeRO-1)", .max = 1}
 #define CHOICES                                                                                                        \
     {"D", "number of groups", .min = 1, .max = 1 << 16},                                                               \
     {"K", "micro-batches in eq. (2), whatever D; 0: all over D", .max = 1 << 20},                                      \
@@ -62,6 +65,14 @@ static void free_candidates(struct planner *q)
     autohet_measured_free(&q->measured);
 }
 
+/* Adds what layers recompute and groups share to the plan, where that is set. */
+static enum ht_status set_kept(const struct ht_settings *settings, struct ht_error *err, struct ht_plan *out)
+{
+    bool recomputes = ht_setting_variable(settings, "recompute") || ht_setting_variable(settings, "segment");
+    if (ht_setting_variable(settings, "zero")) ht_plan_set(out, "zero", ht_setting(settings, "zero", 0));
+    return recomputes ? ht_pipe_plan_recomputation(settings, false, err, out) : HT_OK;
+}
+
 /* ---- candidates ------------------------------------------------------------------------------------------------ */
 
 /* Keeps only the forced tensor-parallel degree. */
@@ -85,8 +96,14 @@ static enum ht_status find_candidates(struct planner *q, struct ht_error *err)
 {
     const struct ht_variable *g = ht_setting_variable(q->settings, "g");
     struct autohet_problem *p = &q->measured.problem;
-    enum ht_status status =
-        autohet_measure(q->scenario, q->profile, g ? g->values : NULL, q->reserve_bytes, err, &q->measured);
+    struct ht_plan kept = {0};
+    struct ht_pipe_style style = {.zero = (int32_t)ht_setting(q->settings, "zero", 0)};
+    enum ht_status status = set_kept(q->settings, err, &kept);
+    ht_pipe_read_recomputation(&kept, &style);
+    ht_plan_free(&kept);
+    if (!status)
+        status =
+            autohet_measure(q->scenario, q->profile, g ? g->values : NULL, q->reserve_bytes, &style, err, &q->measured);
     if (status) return status;
     p->groups = (int32_t)ht_setting(q->settings, "D", q->self->variant == AUTOHET_ONE_PIPELINE);
     p->grouping_micro_batches = (double)ht_setting(q->settings, "K", 0);
@@ -120,6 +137,7 @@ static void set_variables(const struct planner *q, const struct autohet_candidat
     set_list(out, "l", HT_VARIABLE_LIST, c->n_groups, c->micro_batches);
     set_list(out, "blocks", HT_VARIABLE_LIST, c->n_stages, c->blocks);
     set_list(out, "place", HT_VARIABLE_RANKS, c->n_stages * tp, place);
+    set_kept(q->settings, NULL, out); /* find_candidates has checked them */
     free(ranks);
     free(place);
 }
@@ -246,7 +264,8 @@ static enum ht_status take_forced(const struct planner *q, struct ht_error *err,
     }
     ht_plan_set(out, "tp", ht_setting(q->settings, "tp", 1));
     snprintf(out->why, sizeof out->why, "forced");
-    return autohet_check(q->scenario, out, err);
+    enum ht_status status = set_kept(q->settings, err, out);
+    return status ? status : autohet_check(q->scenario, out, err);
 }
 
 static enum ht_status plan(const struct ht_system *self, const struct ht_scenario *scenario,

@@ -7,6 +7,7 @@
  *     l            micro-batches of each group
  *     blocks       layers of each stage, group by group
  *     place        the GPUs, part by part, stage by stage, group by group
+ *     recompute, segment, zero    [ours] as in baselines/pipelines.c; groups that differ share no gradients, so zero is at most 1
  */
 #include "autohet/autohet.h"
 
@@ -27,8 +28,10 @@ static enum ht_status style_of(const struct ht_scenario *scenario, const struct 
                                   .layout = *layout,
                                   .blocks = blocks->values,
                                   .n_blocks = blocks->n,
+                                  .zero = pipelines->n > 1 ? (int32_t)ht_plan_get(plan, "zero") : 0,
                                   .blocking_sends = true};
-    return status;
+    ht_pipe_read_recomputation(plan, out);
+    return status ? status : ht_pipe_lay_out(scenario, out, *layout, err);
 }
 
 enum ht_status autohet_check(const struct ht_scenario *scenario, const struct ht_plan *plan, struct ht_error *err)

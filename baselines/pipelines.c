@@ -19,7 +19,8 @@
  * attention alone (Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models", MLSys 2023, Sec.
  * 5: selective).
  *
- * DAPPLE's planner of uneven stages is left out: blocks are divided evenly unless blocks= is given.
+ * DAPPLE's planner of uneven stages is left out: blocks are divided evenly unless blocks= is given, or halves=, in half
+ * blocks: halves=5,3 ends the first of two stages behind the third block's attention.
  * Its data parallelism is pipelines=2,2: two pipelines of two devices, which share the batch and all-reduce their
  * gradients once an iteration.
  *
@@ -44,13 +45,12 @@
 
 #include <stdio.h>
 
-enum { NOTHING, BLOCKS, ATTENTION }; /* what recompute drops */
-
 /* clang-format off */
 #define SHAPE                                                                                                          \
     {"pipelines", "devices of each of several pipelines", .min = 1, .max = 1 << 16, .kind = HT_VARIABLE_LIST},         \
     {"l", "micro-batches of each pipeline", .min = 1, .max = 1 << 20, .kind = HT_VARIABLE_LIST},                       \
     {"blocks", "blocks of each stage, of one pipeline after the other", .min = 1, .max = -1, .kind = HT_VARIABLE_LIST},\
+    {"halves", "the same in half blocks: attention or MLP; in place of blocks", .min = 1, .max = 1 << 16, .kind = HT_VARIABLE_LIST},\
     {"tp", "tensor-parallel parts of each stage, a device each", .min = 1, .max = 1 << 16},                            \
     {"place", "devices of parts, stages, pipelines, one after the other", .kind = HT_VARIABLE_RANKS},                  \
     {"order", "1: Megatron-LM's place: tensor, data, pipeline", .max = 1},                                             \
@@ -77,8 +77,9 @@ static enum ht_status style_of(const struct ht_system *self, const struct ht_sce
                                struct ht_pipe_style *out)
 {
     const struct ht_variable *pipelines = ht_plan_variable(plan, "pipelines"), *l = ht_plan_variable(plan, "l");
-    const struct ht_variable *blocks = ht_plan_variable(plan, "blocks"), *tp = ht_plan_variable(plan, "tp"),
-                             *place = ht_plan_variable(plan, "place");
+    const struct ht_variable *halves = ht_plan_variable(plan, "halves"), *tp = ht_plan_variable(plan, "tp"),
+                             *place = ht_plan_variable(plan, "place"),
+                             *blocks = halves ? halves : ht_plan_variable(plan, "blocks");
     int64_t ranks = ht_scenario_ranks(scenario), micro_batches = ht_scenario_micro_batches(scenario);
     *layout = NULL;
     enum ht_status status =
@@ -88,7 +89,7 @@ static enum ht_status style_of(const struct ht_system *self, const struct ht_sce
     if (!status && ht_plan_get(plan, "sequence") && (*layout)->tp > 1)
         status = ht_layout_cut_rows(*layout, scenario, err);
     if (status) return status;
-    if ((*layout)->n_replicas == 1 && (*layout)->tp == 1 && !place) { /* the same as without a layout */
+    if ((*layout)->n_replicas == 1 && (*layout)->tp == 1 && !place && !halves) { /* the same as without a layout */
         ht_layout_destroy(*layout);
         *layout = NULL;
     }
@@ -98,17 +99,14 @@ static enum ht_status style_of(const struct ht_system *self, const struct ht_sce
                                   .layout = *layout,
                                   .blocks = blocks ? blocks->values : NULL,
                                   .n_blocks = blocks ? blocks->n : 0,
+                                  .halves = halves,
                                   .zero = (int32_t)ht_plan_get(plan, "zero"),
                                   .reduce_whole = ht_plan_variable(plan, "scatter") && !ht_plan_get(plan, "scatter"),
                                   .bucket = ht_plan_get(plan, "bucket"),
                                   .step_units = ht_plan_get(plan, "steps"),
-                                  .recompute = ht_plan_get(plan, "recompute"),
-                                  .segment = (int32_t)ht_plan_get(plan, "segment"),
-                                  .recomputed = (int32_t)ht_plan_get(plan, "c"),
-                                  .attention_only = ht_plan_get(plan, "recompute") == ATTENTION,
                                   .blocking_sends = self->variant != HT_PIPE_INTERLEAVED};
-    if (out->zero && *layout && (*layout)->n_replicas > 1) ht_pipe_shard(scenario, out, *layout);
-    return HT_OK;
+    ht_pipe_read_recomputation(plan, out);
+    return *layout ? ht_pipe_lay_out(scenario, out, *layout, err) : HT_OK;
 }
 
 /* Adds several pipelines and their micro-batches to the plan: the forced numbers, or equally many for each. */
@@ -149,27 +147,6 @@ static enum ht_status set_gradients(const struct ht_settings *settings, struct h
     return HT_OK;
 }
 
-/* Adds what is recomputed to the plan: the forced values, or the method's own. */
-static enum ht_status set_recomputation(const struct ht_system *self, const struct ht_settings *settings,
-                                        struct ht_error *err, struct ht_plan *out)
-{
-    int64_t recompute = ht_setting(settings, "recompute", NOTHING);
-    int64_t segment = ht_setting(settings, "segment", recompute == ATTENTION || self->variant != HT_PIPE_AFAB);
-    int64_t c = ht_setting(settings, "c", 0);
-    ht_plan_set(out, "recompute", recompute);
-    if (recompute == NOTHING && (ht_setting_variable(settings, "segment") || c))
-        return ht_fail(err, HT_BAD_INPUT, "%s is set beside recompute=0; expected recompute=1 or 2",
-                       c ? "c" : "segment");
-    if (recompute == ATTENTION && segment != 1)
-        return ht_fail(err, HT_BAD_INPUT,
-                       "segment=%lld is set beside recompute=2; expected 1: attention is recomputed "
-                       "block by block",
-                       (long long)segment);
-    if (recompute) ht_plan_set(out, "segment", segment);
-    if (c) ht_plan_set(out, "c", c);
-    return HT_OK;
-}
-
 /* Adds the place of every stage to the plan: the forced one, or Megatron-LM's, in which part p of stage q of pipeline k
    is on device (q N + k) tp + p, with N pipelines. */
 static enum ht_status set_place(const struct ht_scenario *scenario, const struct ht_settings *settings, int64_t tp,
@@ -201,7 +178,8 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
                            struct ht_plan *out)
 {
     (void)profile;
-    const struct ht_variable *blocks = ht_setting_variable(settings, "blocks");
+    const struct ht_variable *blocks = ht_setting_variable(settings, "blocks"),
+                             *halves = ht_setting_variable(settings, "halves");
     bool chunks = self->variant == HT_PIPE_INTERLEAVED;
     const struct ht_variable *pipelines = ht_setting_variable(settings, "pipelines");
     int64_t deepest = pipelines ? 1 : ht_scenario_ranks(scenario), tp = ht_setting(settings, "tp", 1);
@@ -215,15 +193,17 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
     if (chunks) ht_plan_set(out, "v", ht_setting(settings, "v", ht_pipe_stages_each(scenario, 2, stages)));
     enum ht_status status = set_pipelines(scenario, settings, err, out);
     if (status) return status;
+    if (blocks && halves) return ht_fail(err, HT_BAD_INPUT, "blocks and halves are both set; expected one of them");
     if (blocks) ht_plan_set_vector(out, blocks);
+    if (halves) ht_plan_set_vector(out, halves);
     if (ht_setting_variable(settings, "tp")) ht_plan_set(out, "tp", tp);
     if (ht_setting(settings, "sequence", 0)) ht_plan_set(out, "sequence", 1);
     status = set_place(scenario, settings, tp, err, out);
     if (!status) status = set_gradients(settings, err, out);
-    if (!status) status = set_recomputation(self, settings, err, out);
+    if (!status) status = ht_pipe_plan_recomputation(settings, self->variant == HT_PIPE_AFAB, err, out);
     if (status) return status;
     snprintf(out->why, sizeof(out->why), "%s",
-             blocks ? "blocks of stages are forced" : "fixed: blocks shared out evenly");
+             blocks || halves ? "blocks of stages are forced" : "fixed: blocks shared out evenly");
     status = style_of(self, scenario, out, err, &layout, &style);
     if (!status) status = ht_pipe_check(scenario, &style, err);
     ht_layout_destroy(layout);

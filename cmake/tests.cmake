@@ -55,6 +55,14 @@ foreach(dir ${dirs})
   endforeach()
 endforeach()
 
+# hetbench on GPUs of threads, for ranks with a GPU each.
+if(TARGET ht_harness_cli)
+  add_executable(hetbench_fake_gpus harness/hetbench.c tests/support/fake_gpus/api.c ${CMAKE_BINARY_DIR}/commit.c)
+  add_dependencies(hetbench_fake_gpus commit)
+  target_include_directories(hetbench_fake_gpus PRIVATE ${CMAKE_SOURCE_DIR})
+  target_link_libraries(hetbench_fake_gpus PRIVATE ht_harness_cli ht_test_support)
+endif()
+
 file(GLOB scripts CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/harness/test_*.sh)
 foreach(file ${scripts})
   get_filename_component(name ${file} NAME_WE)

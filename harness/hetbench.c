@@ -1,4 +1,5 @@
 #include "common/base/interrupt.h"
+#include "common/base/terminal.h"
 #include "common/comm/launch.h"
 #include "harness/cli/commands.h"
 #include "harness/run/output.h"
@@ -13,6 +14,10 @@ int main(int argc, char **argv)
     ht_interrupt_install();
     enum ht_status status = ht_hetbench(argc, argv, &err);
     status = ht_flush_stdout(status, &err);
-    if (status != HT_OK) fprintf(stderr, "hetbench: %s\n", err.text[0] ? err.text : "failed without a reason");
+    if (status != HT_OK) {
+        int at = fprintf(stderr, "hetbench: ");
+        ht_print_wrapped(err.text[0] ? err.text : "failed without a reason", at, "  ", "", ht_terminal_columns(),
+                         stderr);
+    }
     return (int)status;
 }

@@ -1,5 +1,7 @@
 #include "common/backend/cpu_call.h"
 
+#include "common/model/halves.h"
+
 #include <stdio.h>
 
 enum ht_status ht_cpu_fail(struct ht_cpu_call *c, const char *fmt, ...)
@@ -126,7 +128,7 @@ struct ht_range ht_cpu_elements(const struct ht_cpu_call *c, int32_t tensor)
     const struct ht_tensor *t = &c->s->tensors[tensor];
     if (t->sharded) return (struct ht_range){t->shard_begin, t->shard_end};
     struct ht_model part = ht_tensor_model(t, &c->options->model);
-    return (struct ht_range){0, ht_unit_params(&part, t->label.unit)};
+    return ht_sub_ops_params(&part, t->label.unit, t->label.sub_ops);
 }
 
 enum ht_dtype ht_cpu_dtype(const struct ht_cpu_call *c, enum ht_tensor_class class, int32_t micro_batch)

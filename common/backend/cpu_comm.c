@@ -6,6 +6,7 @@
 #include "common/backend/cpu_call.h"
 #include "common/base/array.h"
 #include "common/base/half.h"
+#include "common/model/halves.h"
 #include "common/comm/tags.h"
 
 #include <stdlib.h>
@@ -66,26 +67,28 @@ static int64_t effect_of(const struct ht_schedule *s, int32_t op, enum ht_tensor
     return -1;
 }
 
-/* Counts the elements of each member's shard; together they are the unit's, in the ranks' order. */
+/* Counts the elements of each member's shard; together they are the unit's, or a half's, in the members' order. */
 static enum ht_status count_shards(struct ht_cpu_call *c, const struct group *g, enum ht_tensor_class class,
                                    unsigned flags, int64_t *counts)
 {
     const struct ht_schedule *s = c->s;
-    int64_t end = 0, params = -1;
+    struct ht_range all = {0, -1};
+    int64_t end = 0;
     for (int32_t i = 0; i < g->n && !c->status; i++) {
         int64_t e = effect_of(s, g->first + i, class, true, flags);
         if (e < 0) return ht_cpu_fail(c, "rank %d has no shard of a %s", g->ranks[i], ht_tensor_class_name(class));
         const struct ht_tensor *t = &s->tensors[s->effects[e].tensor];
         struct ht_model part = ht_tensor_model(t, &c->options->model);
-        if (c->op->label.unit >= 0) params = ht_unit_params(&part, c->op->label.unit);
+        if (c->op->label.unit >= 0) all = ht_sub_ops_params(&part, c->op->label.unit, t->label.sub_ops);
+        if (i == 0) end = all.begin;
         counts[i] = t->shard_end - t->shard_begin;
         if (t->shard_begin != end || counts[i] < 0)
             ht_cpu_fail(c, "the shard of rank %d begins at element %lld, expected %lld", g->ranks[i],
                         (long long)t->shard_begin, (long long)end);
         end = t->shard_end;
     }
-    if (end != params && !c->status)
-        ht_cpu_fail(c, "the shards have %lld elements of the unit's %lld", (long long)end, (long long)params);
+    if (end != all.end && !c->status)
+        ht_cpu_fail(c, "the shards end at element %lld, the unit at %lld", (long long)end, (long long)all.end);
     return c->status;
 }
 

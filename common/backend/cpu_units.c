@@ -4,11 +4,29 @@
  */
 #include "common/backend/cpu_call.h"
 
+#include "common/model/halves.h"
+
 #include <assert.h>
 
 static int64_t param_bytes(const struct ht_cpu_call *c, int32_t unit, enum ht_dtype type)
 {
     return ht_dtype_bytes(type) * ht_unit_params(c->args.model, unit);
+}
+
+/* Returns where a unit's flat buffer of parameters or gradients begins. A pass of one half of a block may have only that
+   half's elements: then the address is that of the first one less its offset. */
+static void *flat(struct ht_cpu_call *c, enum ht_tensor_class class, int32_t unit, int32_t micro_batch, unsigned flags,
+                  enum ht_dtype type)
+{
+    const struct ht_buffer *b = ht_cpu_lookup(c, class, unit, micro_batch, flags);
+    unsigned sub_ops = b ? c->s->tensors[b->tensor].label.sub_ops : HT_ALL_SUB_OPS;
+    struct ht_range has = ht_sub_ops_params(c->args.model, unit, sub_ops);
+    if (ht_is_half(sub_ops) && c->op->label.sub_ops & ~sub_ops)
+        ht_cpu_fail(c, "has a half's %s of unit %d, and passes sub-ops of the other", ht_tensor_class_name(class),
+                    unit);
+    char *data = ht_cpu_find(c, class, unit, micro_batch, flags, (has.end - has.begin) * ht_dtype_bytes(type));
+    if (c->status || c->check_only) return data;
+    return (void *)((uintptr_t)data - (uintptr_t)(has.begin * ht_dtype_bytes(type)));
 }
 
 static int64_t input_bytes(const struct ht_cpu_call *c, int32_t unit)
@@ -34,11 +52,11 @@ static const void *param(struct ht_cpu_call *c, int32_t unit)
     enum ht_dtype type = c->args.dtype;
     if (!ht_cpu_lookup(c, HT_PARAM, unit, -1, HT_CPU_READ | HT_PRODUCE) &&
         ht_cpu_lookup(c, HT_COMM, unit, -1, HT_CPU_READ)) /* gathered from all ranks' shards */
-        return ht_cpu_find(c, HT_COMM, unit, -1, HT_CPU_READ, param_bytes(c, unit, type));
+        return flat(c, HT_COMM, unit, -1, HT_CPU_READ, type);
     bool cast = type != HT_F32 && ht_cpu_lookup(c, HT_MASTER, unit, -1, HT_NEED) &&
                 ht_cpu_lookup(c, HT_PARAM, unit, -1, HT_PRODUCE);
-    void *p = ht_cpu_find(c, HT_PARAM, unit, -1, cast ? HT_PRODUCE : HT_CPU_READ, param_bytes(c, unit, type));
-    if (!cast) return p;
+    if (!cast) return flat(c, HT_PARAM, unit, -1, HT_CPU_READ, type);
+    void *p = ht_cpu_find(c, HT_PARAM, unit, -1, HT_PRODUCE, param_bytes(c, unit, type));
     const float *w = ht_cpu_find(c, HT_MASTER, unit, -1, HT_NEED, param_bytes(c, unit, HT_F32));
     if (!c->status && !c->check_only)
         c->kernels->round_copy(c->device, c->args.pool, w, p, type, ht_unit_params(c->args.model, unit));
@@ -57,7 +75,7 @@ static void *gradient(struct ht_cpu_call *c, int32_t unit, unsigned flags)
     int32_t j = c->op->label.micro_batch;
     if (!ht_cpu_lookup(c, HT_GRAD, unit, j, flags)) j = -1;
     c->args.grad_store = ht_cpu_dtype(c, HT_GRAD, j);
-    return ht_cpu_find(c, HT_GRAD, unit, j, flags, param_bytes(c, unit, c->args.grad_store));
+    return flat(c, HT_GRAD, unit, j, flags, c->args.grad_store);
 }
 
 /* Returns the bytes of the token table, first in unit 0, in its gradient. */
@@ -221,7 +239,16 @@ static enum ht_status backward_head(struct ht_cpu_call *c, int32_t unit)
     return c->status;
 }
 
-/* Runs a backward pass or one half of it. dx and the gradient are begun by the MLP's half. */
+/* Returns true if the op has the gradient of a half of a block, not of all of it. */
+static bool own_gradient(const struct ht_cpu_call *c, int32_t unit)
+{
+    const struct ht_buffer *b = ht_cpu_lookup(c, HT_GRAD, unit, c->op->label.micro_batch, HT_CPU_WRITE);
+    if (!b) b = ht_cpu_lookup(c, HT_GRAD, unit, -1, HT_CPU_WRITE);
+    return b && ht_is_half(c->s->tensors[b->tensor].label.sub_ops);
+}
+
+/* Runs a backward pass or one half of it. dx is begun by the MLP's half, and so is the gradient, unless the attention's
+   has one of its own. */
 static enum ht_status backward_block(struct ht_cpu_call *c, int32_t unit)
 {
     unsigned sub_ops = c->op->label.sub_ops & HT_ALL_SUB_OPS;
@@ -232,7 +259,7 @@ static enum ht_status backward_block(struct ht_cpu_call *c, int32_t unit)
     const void *dout = begins ? dx(c, unit + 1, HT_CPU_READ) : NULL;
     ht_cpu_find_acts(c, unit, HT_CPU_READ, reads.sub_ops, &act);
     unsigned writes = begins ? HT_CPU_WRITE : HT_UPDATE;
-    void *out = dx(c, unit, writes), *grad = gradient(c, unit, writes);
+    void *out = dx(c, unit, writes), *grad = gradient(c, unit, own_gradient(c, unit) ? HT_CPU_WRITE : writes);
     void *scratch = block_workspace(c, sub_ops, true);
     if (c->status || c->check_only) return c->status;
     c->kernels->block_backward(c->device, &c->args, sub_ops, p, x, &act, dout, out, grad, scratch);

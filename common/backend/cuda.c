@@ -3,19 +3,11 @@
 
 #include "common/backend/cpu_call.h"
 #include "common/backend/cuda_clock.h"
+#include "common/backend/cuda_comm.h"
 #include "common/backend/cuda_open.h"
 #include "common/backend/cuda_results.h"
 #include "common/base/array.h"
 #include "common/exec/core.h"
-
-/* Fails with "cuda: schedule 'x': op 12 (B3.0): cudaErrorX: ..". The label has kind, unit and micro-batch. */
-static enum ht_status failed_op(const struct ht_cuda_device *d, int32_t op, const char *text, struct ht_error *err)
-{
-    char label[64];
-    return text ? ht_fail(err, HT_FAILED, "cuda: schedule '%s': op %d (%s): %s", d->s->name, op,
-                          ht_op_label(d->s, op, label, sizeof(label)), text)
-                : HT_OK;
-}
 
 static struct ht_cuda_in_flight *in_flight_of(struct ht_cuda_device *d, int32_t iteration, int32_t op)
 {
@@ -54,7 +46,7 @@ static enum ht_status collect(struct ht_cuda_in_flight *f, int32_t iteration, in
     f->why = NULL;
     enum ht_status status =
         ht_cpu_finalize_on(d->cpu, &ht_cuda_collect_kernels, f, iteration, op, f->buffers, f->n_buffers, err);
-    return f->why ? failed_op(d, op, f->why, err) : status;
+    return f->why ? ht_cuda_failed_op(d, op, f->why, err) : status;
 }
 
 /* Enqueues the op, by the CPU backend's own code with the device's kernels. */
@@ -69,7 +61,7 @@ static enum ht_status launch(struct ht_cuda_in_flight *f, int32_t iteration, int
     enum ht_status status = ht_cpu_run_on(d->cpu, &ht_cuda_enqueue_kernels, f, iteration, op, buffers, n, err);
     if (d->api->mark_end) d->api->mark_end();
     const char *why = d->api->context_status(f->context); /* the cause, which goes before an error of the op */
-    return why ? failed_op(d, op, why, err) : status;
+    return why ? ht_cuda_failed_op(d, op, why, err) : status;
 }
 
 static const char *prepare(struct ht_cuda_device *d, struct ht_cuda_in_flight *f)
@@ -90,10 +82,10 @@ static enum ht_status enqueue(void *ctx, int32_t iteration, int32_t op, const st
     for (int32_t i = 0; i < n_after && !why; i++)
         why = d->api->stream_wait(stream, in_flight_of(d, after[i].iteration, after[i].op)->end);
     if (!why) why = d->api->event_record(f->begin, stream);
-    if (why) return failed_op(d, op, why, err);
+    if (why) return ht_cuda_failed_op(d, op, why, err);
     enum ht_status status = launch(f, iteration, op, buffers, n, err);
     if (status) return status;
-    return failed_op(d, op, d->api->event_record(f->end, stream), err);
+    return ht_cuda_failed_op(d, op, d->api->event_record(f->end, stream), err);
 }
 
 /* Waits for the op's end: polls for POLL_NS, then sleeps until the driver's interrupt, which takes tens of microseconds
@@ -121,7 +113,7 @@ static enum ht_status wait_op(void *ctx, int32_t iteration, int32_t op, struct h
     struct ht_cuda_device *d = ctx;
     struct ht_cuda_in_flight *f = in_flight_of(d, iteration, op);
     const char *why = wait_for_end(d, f);
-    if (why) return failed_op(d, op, why, err);
+    if (why) return ht_cuda_failed_op(d, op, why, err);
     return collect(f, iteration, op, err);
 }
 
@@ -133,28 +125,30 @@ static bool on_device(const struct ht_buffer *buffers, int32_t n)
     return any;
 }
 
-/* Runs an op that is not enqueued: on host lanes with the CPU's kernels, except copies, which may be from or to the
-   device. */
+/* Runs an op that is not enqueued: over ranks every op (common/exec/run_ranks.c), else those on host lanes, with the CPU's
+   kernels, except copies, which may be from or to the device. */
 static enum ht_status run_op(void *ctx, int32_t iteration, int32_t op, const struct ht_buffer *buffers, int32_t n,
                              struct ht_error *err)
 {
     struct ht_cuda_device *d = ctx;
     const struct ht_cuda_lane *lane = &d->lanes[d->s->ops[op].lane];
+    if (ht_cuda_communicates(d->s, op)) return ht_cuda_comm_run(d, iteration, op, buffers, n, err);
     /* On a host or disk lane only a copy from or to the device needs a stream. */
     if (!lane->is_stream && (d->s->ops[op].kind != HT_OP_COPY || !on_device(buffers, n)))
         return ht_cpu_backend.run_op(d->cpu, iteration, op, buffers, n, err);
-    struct ht_cuda_in_flight here = *in_flight_of(d, iteration, op), *f = &here;
+    struct ht_cuda_in_flight *f = in_flight_of(d, iteration, op), aside = *f;
     bool on_side = !lane->is_stream;
     enum ht_status status = ht_cuda_failed(d->api->select(d->index), "the GPU", err);
     if (status) return status;
     if (on_side) {
         pthread_mutex_lock(&d->side_lock);
+        f = &aside;
         f->context = d->side.context;
     }
     status = launch(f, iteration, op, buffers, n, err);
     const char *why = d->api->stream_finish(on_side ? d->side.stream : lane->stream);
     if (on_side) pthread_mutex_unlock(&d->side_lock);
-    if (status == HT_OK) status = failed_op(d, op, why, err);
+    if (status == HT_OK) status = ht_cuda_failed_op(d, op, why, err);
     return status == HT_OK ? collect(f, iteration, op, err) : status;
 }
 

@@ -43,6 +43,9 @@ struct ht_cuda_reserve ht_cuda_reserve_for(const struct ht_cuda_api *api, const 
                                            int64_t batch, int64_t seq, int64_t n_micro_batches);
 int64_t ht_cuda_reserve_bytes(const struct ht_cuda_reserve *r);
 
+/* Counts the GPUs that CUDA shows, 1 at least. api NULL: this build's. Returns HT_INFEASIBLE, in one line, when CUDA is not
+   in the build, or there is no GPU. */
+enum ht_status ht_cuda_count(const struct ht_cuda_api *api, struct ht_error *err, int *n);
 /* Finds a GPU. api NULL: this build's. Returns HT_INFEASIBLE, in one line, when CUDA is not in the build, or the GPU
    does not exist. */
 enum ht_status ht_cuda_find(const struct ht_cuda_api *api, int device, struct ht_error *err,
@@ -57,14 +60,20 @@ void ht_cuda_device_destroy(struct ht_cuda_device *d); /* with its arenas; accep
 /* Returns the CPU backend inside, on which iterations, control and steps are set. */
 struct ht_cpu *ht_cuda_device_host(struct ht_cuda_device *d);
 
-/* Table for ht_run_options.backend; backend_ctx is the struct ht_cuda_device. One run at a time. Open returns
-   HT_INFEASIBLE for schedules of several ranks. */
+/* Table for ht_run_options.backend; backend_ctx is the struct ht_cuda_device. One run at a time. With options->comm it runs
+   the ops of this rank, one after another on each lane. */
 extern const struct ht_backend_ops ht_cuda_backend;
 
 /* Creates an arena in a tier: the device's memory, or the host's, pinned if possible. It is destroyed with the device.
    Returns HT_INFEASIBLE when the GPU does not have the memory. */
 enum ht_status ht_cuda_device_arena(struct ht_cuda_device *d, enum ht_tier tier, int64_t capacity_bytes,
                                     int64_t slack_bytes, struct ht_error *err, struct ht_arena **out);
+
+/* Allocates device memory, which is freed with the device. Returns HT_INFEASIBLE when the GPU does not have it. */
+enum ht_status ht_cuda_device_memory(struct ht_cuda_device *d, int64_t bytes, struct ht_error *err, void **out);
+/* Pins existing host memory if possible, and ends that for all there is: before the memory is freed. */
+void ht_cuda_device_pin(struct ht_cuda_device *d, void *base, int64_t bytes);
+void ht_cuda_device_unpin(struct ht_cuda_device *d);
 
 /* Returns a line about a resource that the backend does without (pinned memory); NULL: none. */
 const char *ht_cuda_device_note(const struct ht_cuda_device *d);

@@ -4,6 +4,7 @@
 #include "common/backend/cuda_state.h"
 #include "common/base/array.h"
 #include "common/base/units.h"
+#include "common/comm/comm.h"
 #include "common/mem/arena.h"
 
 #include <stdio.h>
@@ -13,14 +14,23 @@
 
 /* ---- the device ---- */
 
+enum ht_status ht_cuda_count(const struct ht_cuda_api *api, struct ht_error *err, int *n)
+{
+    if (!api) api = ht_cuda_api_real();
+    if (!api) return ht_fail(err, HT_INFEASIBLE, "this build has no CUDA backend; cpu is there");
+    const char *why = api->count(n);
+    if (why || *n < 1)
+        return ht_fail(err, HT_INFEASIBLE, "no GPU for the cuda backend: %s", why ? why : "CUDA shows none");
+    return HT_OK;
+}
+
 enum ht_status ht_cuda_find(const struct ht_cuda_api *api, int device, struct ht_error *err,
                             struct ht_cuda_properties *out)
 {
     int n = 0;
+    enum ht_status status = ht_cuda_count(api, err, &n);
+    if (status) return status;
     if (!api) api = ht_cuda_api_real();
-    if (!api) return ht_fail(err, HT_INFEASIBLE, "this build has no CUDA backend; cpu is there");
-    const char *why = api->count(&n);
-    if (why) return ht_fail(err, HT_INFEASIBLE, "no GPU for the cuda backend: %s", why);
     if (device >= n)
         return ht_fail(err, HT_INFEASIBLE,
                        "no GPU %d for the cuda backend; CUDA shows %d (CUDA_VISIBLE_DEVICES counts)", device, n);
@@ -40,6 +50,7 @@ enum ht_status ht_cuda_device_create(const struct ht_cpu_options *options, const
     d->model = options->model;
     d->param = options->numerics.param;
     d->seed = options->seed;
+    d->rank = options->comm ? options->comm->rank : 0;
     pthread_mutex_init(&d->side_lock, NULL);
     pthread_mutex_init(&d->base_lock, NULL);
     struct ht_cpu_options host = *options;
@@ -59,12 +70,12 @@ void ht_cuda_device_destroy(struct ht_cuda_device *d)
     if (!d) return;
     (void)d->api->select(d->index);
     ht_cuda_lane_close(d, &d->side);
-    for (size_t i = 0; i < d->n_arenas; i++) {
-        if (d->arenas[i].registered) (void)d->api->host_unregister(d->arenas[i].registered);
-        ht_arena_destroy(d->arenas[i].arena);
-        if (d->arenas[i].device) (void)d->api->free(d->arenas[i].device);
+    ht_cuda_device_unpin(d);
+    for (size_t i = 0; i < d->n_memory; i++) {
+        ht_arena_destroy(d->memory[i].arena);
+        if (d->memory[i].device) (void)d->api->free(d->memory[i].device);
     }
-    free(d->arenas);
+    free(d->memory);
     free(d->slow);
     if (d->reserve) (void)d->api->free(d->reserve);
     ht_cpu_destroy(d->cpu);
@@ -80,33 +91,39 @@ struct ht_cpu *ht_cuda_device_host(struct ht_cuda_device *d)
 
 /* ---- memory ---- */
 
-static enum ht_status device_arena(struct ht_cuda_device *d, int64_t capacity, int64_t slack, struct ht_error *err,
-                                   struct ht_arena **out)
+/* Adds an entry for the memory or arena that is about to be made. */
+static struct ht_cuda_memory *add_memory(struct ht_cuda_device *d)
 {
-    char text[HT_QUANTITY_TEXT];
-    void *base = NULL;
-    const char *why = d->api->malloc(&base, capacity + slack + HT_CUDA_ALIGN);
-    if (why)
-        return ht_fail(err, HT_INFEASIBLE, "the GPU does not give %s: %s",
-                       ht_format_quantity(HT_BYTES, (double)(capacity + slack), text), why);
-    d->arenas[d->n_arenas].device = base;
-    d->arenas[d->n_arenas].bytes = capacity + slack + HT_CUDA_ALIGN;
-    base = (void *)ht_cuda_aligned((intptr_t)base);
-    return ht_arena_create_over(base, capacity, slack, err, out);
+    HT_RESERVE(d->memory, d->memory_cap, d->n_memory + 1);
+    memset(&d->memory[d->n_memory], 0, sizeof(*d->memory));
+    return &d->memory[d->n_memory++];
 }
 
-static enum ht_status host_arena(struct ht_cuda_device *d, int64_t capacity, int64_t slack, struct ht_error *err,
-                                 struct ht_arena **out)
+enum ht_status ht_cuda_device_memory(struct ht_cuda_device *d, int64_t bytes, struct ht_error *err, void **out)
 {
     char text[HT_QUANTITY_TEXT];
-    int64_t bytes;
-    enum ht_status status = ht_arena_create(capacity, slack, false, err, out);
-    if (status) return status;
-    void *base = ht_arena_base(*out, &bytes);
-    const char *why = d->api->host_register(base, bytes);
+    struct ht_cuda_memory *m = add_memory(d);
+    const char *why = d->api->select(d->index);
+    *out = NULL;
+    if (!why) why = d->api->malloc(&m->device, bytes + HT_CUDA_ALIGN);
+    if (why) {
+        d->n_memory--;
+        return ht_fail(err, HT_INFEASIBLE, "the GPU does not give %s: %s",
+                       ht_format_quantity(HT_BYTES, (double)bytes, text), why);
+    }
+    m->bytes = bytes + HT_CUDA_ALIGN;
+    *out = (void *)ht_cuda_aligned((intptr_t)m->device);
+    return HT_OK;
+}
+
+void ht_cuda_device_pin(struct ht_cuda_device *d, void *base, int64_t bytes)
+{
+    char text[HT_QUANTITY_TEXT];
+    const char *why = d->api->select(d->index);
+    if (!why) why = d->api->host_register(base, bytes);
     if (!why) {
-        d->arenas[d->n_arenas].registered = base;
-        return HT_OK;
+        add_memory(d)->registered = base;
+        return;
     }
     struct rlimit lock = {0};
     (void)getrlimit(RLIMIT_MEMLOCK, &lock);
@@ -114,7 +131,15 @@ static enum ht_status host_arena(struct ht_cuda_device *d, int64_t capacity, int
     snprintf(d->note, sizeof(d->note),
              "%s of host memory cannot be pinned (%s%s); copies from and to it wait for CUDA's own buffers",
              ht_format_quantity(HT_BYTES, (double)bytes, text), why, limited ? "; ulimit -l is not unlimited" : "");
-    return HT_OK;
+}
+
+void ht_cuda_device_unpin(struct ht_cuda_device *d)
+{
+    (void)d->api->select(d->index);
+    for (size_t i = 0; i < d->n_memory; i++) {
+        if (d->memory[i].registered) (void)d->api->host_unregister(d->memory[i].registered);
+        d->memory[i].registered = NULL;
+    }
 }
 
 const char *ht_cuda_device_note(const struct ht_cuda_device *d)
@@ -125,15 +150,20 @@ const char *ht_cuda_device_note(const struct ht_cuda_device *d)
 enum ht_status ht_cuda_device_arena(struct ht_cuda_device *d, enum ht_tier tier, int64_t capacity_bytes,
                                     int64_t slack_bytes, struct ht_error *err, struct ht_arena **out)
 {
-    int64_t capacity = ht_live_bytes(capacity_bytes), slack = ht_live_bytes(slack_bytes);
+    int64_t capacity = ht_live_bytes(capacity_bytes), slack = ht_live_bytes(slack_bytes), bytes;
+    void *base = NULL;
+    enum ht_status status = HT_OK;
     *out = NULL;
-    HT_RESERVE(d->arenas, d->arenas_cap, d->n_arenas + 1);
-    memset(&d->arenas[d->n_arenas], 0, sizeof(*d->arenas));
-    enum ht_status status =
-        tier == HT_DEVICE ? device_arena(d, capacity, slack, err, out) : host_arena(d, capacity, slack, err, out);
-    d->arenas[d->n_arenas].arena = *out;
-    if (status == HT_OK || d->arenas[d->n_arenas].device) d->n_arenas++;
-    return status;
+    if (tier == HT_DEVICE) status = ht_cuda_device_memory(d, capacity + slack, err, &base);
+    if (status == HT_OK)
+        status = base ? ht_arena_create_over(base, capacity, slack, err, out)
+                      : ht_arena_create(capacity, slack, false, err, out);
+    if (status) return status;
+    add_memory(d)->arena = *out;
+    if (tier == HT_DEVICE) return HT_OK;
+    base = ht_arena_base(*out, &bytes);
+    ht_cuda_device_pin(d, base, bytes);
+    return HT_OK;
 }
 
 const struct ht_cuda_slow_shape *ht_cuda_device_slow_shapes(const struct ht_cuda_device *d, size_t *n)
@@ -147,7 +177,7 @@ int64_t ht_cuda_device_foreign_bytes(const struct ht_cuda_device *d)
     struct ht_cuda_properties properties = {0};
     if (d->api->properties(d->index, &properties)) return 0;
     int64_t foreign = properties.total_bytes - properties.free_bytes - d->reserve_bytes;
-    for (size_t i = 0; i < d->n_arenas; i++) foreign -= d->arenas[i].device ? d->arenas[i].bytes : 0;
+    for (size_t i = 0; i < d->n_memory; i++) foreign -= d->memory[i].bytes;
     return foreign > 0 ? foreign : 0;
 }
 

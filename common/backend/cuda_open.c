@@ -3,6 +3,7 @@
 
 #include "common/backend/cpu_control.h"
 #include "common/backend/cuda_clock.h"
+#include "common/backend/cuda_comm.h"
 #include "common/backend/cuda_results.h"
 #include "common/base/array.h"
 #include "common/base/units.h"
@@ -193,6 +194,7 @@ void ht_cuda_close(void *ctx)
     struct ht_cuda_device *d = ctx;
     const struct ht_schedule *s = d->s;
     (void)d->api->select(d->index);
+    ht_cuda_comm_close(d);
     for (int32_t i = 0; d->lanes && i < s->n_lanes; i++) ht_cuda_lane_close(d, &d->lanes[i]);
     for (int64_t i = 0; d->in_flight && i < (int64_t)s->n_ops * HT_CUDA_TURNS; i++) {
         if (d->in_flight[i].begin) (void)d->api->event_destroy(d->in_flight[i].begin);
@@ -216,17 +218,16 @@ void ht_cuda_close(void *ctx)
 enum ht_status ht_cuda_open(void *ctx, const struct ht_schedule *s, struct ht_error *err)
 {
     struct ht_cuda_device *d = ctx;
-    if (s->n_ranks != 1)
-        return ht_fail(err, HT_INFEASIBLE, "schedule '%s' has %d ranks; the cuda backend runs on one GPU", s->name,
-                       s->n_ranks);
     enum ht_status status = ht_cpu_backend.open(d->cpu, s, err);
     if (status) return status;
     d->s = s;
     d->lanes = HT_NEW_ARRAY(struct ht_cuda_lane, s->n_lanes);
     d->in_flight = HT_NEW_ARRAY(struct ht_cuda_in_flight, (int64_t)s->n_ops * HT_CUDA_TURNS);
     status = ht_cuda_failed(d->api->select(d->index), "the GPU", err);
-    for (int32_t i = 0; i < s->n_lanes; i++) d->lanes[i].is_stream = is_stream(s->lanes[i].kind);
+    for (int32_t i = 0; i < s->n_lanes; i++)
+        d->lanes[i].is_stream = is_stream(s->lanes[i].kind) && s->lanes[i].rank == d->rank;
     if (status == HT_OK) status = lay_out(d, err);
+    if (status == HT_OK) status = ht_cuda_comm_open(d, err);
     for (int64_t i = 0; i < (int64_t)s->n_ops * HT_CUDA_TURNS && status == HT_OK; i++) {
         d->in_flight[i].d = d;
         d->in_flight[i].results = &d->results[i];

@@ -68,12 +68,13 @@ int64_t ht_cuda_results_plan(struct ht_cuda_device *d)
         const struct ht_work *w = &s->works[s->ops[op].work];
         const struct ht_label *l = &s->ops[op].label;
         bool at_an_end = l->unit == 0 || l->unit + l->n_units == ht_model_units(&d->model);
+        if (!d->lanes[s->ops[op].lane].is_stream) continue;
         if (needs_results(s, op) && at_an_end) {
             int64_t targets = w->batch * ht_model_head_rows(&d->model, w->seq);
             if (l->unit == 0) d->results[i].input_bytes = w->batch * ht_model_sample_bytes(&d->model, w->seq);
             if (l->unit > 0 || l->n_units > 1) d->results[i].targets_bytes = targets * (int64_t)sizeof(int32_t);
         }
-        if (d->lanes[s->ops[op].lane].is_stream) d->results[i].max_results = count_results(s, op);
+        d->results[i].max_results = count_results(s, op);
         total += device_bytes(&d->results[i]);
     }
     return total;

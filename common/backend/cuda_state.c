@@ -11,6 +11,14 @@ enum ht_status ht_cuda_failed(const char *text, const char *what, struct ht_erro
     return text ? ht_fail(err, HT_FAILED, "cuda: %s: %s", what, text) : HT_OK;
 }
 
+enum ht_status ht_cuda_failed_op(const struct ht_cuda_device *d, int32_t op, const char *text, struct ht_error *err)
+{
+    char label[64];
+    return text ? ht_fail(err, HT_FAILED, "cuda: schedule '%s': op %d (%s): %s", d->s->name, op,
+                          ht_op_label(d->s, op, label, sizeof(label)), text)
+                : HT_OK;
+}
+
 enum ht_status ht_cuda_infeasible(enum ht_status status, struct ht_error *err)
 {
     static const char *const lacks[] = {"cudaErrorMemoryAllocation",

@@ -52,15 +52,25 @@ struct ht_cuda_host_deps {
 };
 
 struct ht_cuda_lane {
-    bool is_stream;
+    bool is_stream; /* and this rank's */
     void *stream, *context;
     void *partial; /* part of the reserve for a gradient check's partial; or NULL */
     void *scratch; /* part of the reserve, used when the graph's workspaces are too small; or NULL */
+    void *staging; /* pinned, for messages between ranks; or NULL */
+};
+
+/* One of: memory on the device, an arena, pinned host memory. */
+struct ht_cuda_memory {
+    void *device;
+    int64_t bytes; /* of `device` */
+    struct ht_arena *arena;
+    void *registered;
 };
 
 struct ht_cuda_device {
     const struct ht_cuda_api *api;
     int index;
+    int32_t rank; /* whose ops it runs */
     struct ht_model model;
     enum ht_dtype param;
     uint64_t seed; /* of the initial parameters */
@@ -71,12 +81,8 @@ struct ht_cuda_device {
     void *reserve; /* device memory beside the arena */
     int64_t reserve_bytes;
     bool reserve_is_fixed; /* by ht_cuda_device_reserve; else it grows to a schedule's need */
-    struct {               /* of ht_cuda_device_arena */
-        struct ht_arena *arena;
-        void *device, *registered;
-        int64_t bytes; /* on the device */
-    } * arenas;
-    size_t n_arenas, arenas_cap;
+    struct ht_cuda_memory *memory;
+    size_t n_memory, memory_cap;
     struct ht_cuda_slow_shape *slow; /* of the lanes that have been closed */
     size_t n_slow, slow_cap;
 
@@ -95,6 +101,9 @@ struct ht_cuda_device {
 
 /* Turns CUDA's error text into a status; NULL is HT_OK. */
 enum ht_status ht_cuda_failed(const char *text, const char *what, struct ht_error *err);
+/* Turns an op's error text into a status: "cuda: schedule 'x': op 12 (B3.0): cudaErrorX: ..". The label has kind, unit and
+   micro-batch. */
+enum ht_status ht_cuda_failed_op(const struct ht_cuda_device *d, int32_t op, const char *text, struct ht_error *err);
 /* Turns a failure before any run, for lack of a resource, into HT_INFEASIBLE. */
 enum ht_status ht_cuda_infeasible(enum ht_status status, struct ht_error *err);
 

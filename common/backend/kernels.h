@@ -5,7 +5,8 @@
  * returns. On a device with streams it has been enqueued; the data it writes through pointers are valid when the op has
  * ended (the loss and partials, too), and so is a log. Only returned values need a wait: `undo_summary` is called after
  * the op has ended, and a device's ops that call `undo` are not enqueued ahead. Arguments are those of the functions
- * that the comments name.
+ * that the comments name. A block's params and grad may have the elements of one half alone, in its passes: then the
+ * address is that of the first of them less its offset in the unit, and nothing before that element is touched.
  */
 #ifndef HT_BACKEND_KERNELS_H
 #define HT_BACKEND_KERNELS_H

@@ -12,6 +12,11 @@ static inline int64_t ht_now_ns(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
+static inline int64_t ht_now_ms(void)
+{
+    return ht_now_ns() / 1000000;
+}
+
 static inline double ht_now_s(void)
 {
     return (double)ht_now_ns() * 1e-9;

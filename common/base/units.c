@@ -285,21 +285,33 @@ enum ht_status ht_flag_count(const char *flag, const char *text, int64_t min, in
     return HT_OK;
 }
 
-const char *ht_format_quantity(enum ht_quantity kind, double value, char buf[HT_QUANTITY_TEXT])
+/* Writes value with so many digits, in the largest decimal unit that keeps it, rounded, at 1 or above: of four, 999.96 MB
+   is "1 GB", not "1000 MB". */
+static const char *format(enum ht_quantity kind, double value, int digits, char buf[HT_QUANTITY_TEXT])
 {
     if (kind == HT_COUNT_OF) {
         snprintf(buf, HT_QUANTITY_TEXT, "%.0f", value);
         return buf;
     }
-    /* The largest decimal unit that keeps four rounded digits at 1 or above: 999.96 MB is "1 GB", not "1000 MB". */
+    double rounds_up = 1 - 0.5 * pow(10, -digits);
     const struct ht_unit_name *best = NULL;
     for (size_t i = 0; i < HT_COUNT(ht_units); i++) {
         const struct ht_unit_name *u = &ht_units[i];
         bool decimal = u->den == 1 && u->name[1] != 'i' && u->name[0] != 'h'; /* no KiB, no min, no h */
         if (u->kind != kind || !decimal) continue;
-        if (!best || fabs(value) >= 0.99995 * (double)u->num) best = u;
+        if (!best || fabs(value) >= rounds_up * (double)u->num) best = u;
     }
-    snprintf(buf, HT_QUANTITY_TEXT, "%.4g%s%s", best ? value / (double)best->num : value, best ? " " : "",
+    snprintf(buf, HT_QUANTITY_TEXT, "%.*g%s%s", digits, best ? value / (double)best->num : value, best ? " " : "",
              best ? best->name : "");
     return buf;
+}
+
+const char *ht_format_quantity(enum ht_quantity kind, double value, char buf[HT_QUANTITY_TEXT])
+{
+    return format(kind, value, 4, buf);
+}
+
+const char *ht_format_rounded(enum ht_quantity kind, double value, char buf[HT_QUANTITY_TEXT])
+{
+    return format(kind, value, 3, buf);
 }

@@ -51,6 +51,8 @@ enum ht_status ht_flag_count(const char *flag, const char *text, int64_t min, in
    "39.06 GB", "1.215 ms", "312 TFLOP/s", "8". `value` is in the base unit (time: nanoseconds). Returns buf. */
 enum { HT_QUANTITY_TEXT = 32 };
 const char *ht_format_quantity(enum ht_quantity kind, double value, char buf[HT_QUANTITY_TEXT]);
+/* The same with three digits, "39.1 GB". */
+const char *ht_format_rounded(enum ht_quantity kind, double value, char buf[HT_QUANTITY_TEXT]);
 
 /* Returns an example of the kind for messages: "a size such as '40 GB' or '512 MiB'". */
 const char *ht_quantity_example(enum ht_quantity kind);

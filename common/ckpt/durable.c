@@ -39,6 +39,21 @@ static int create_partial(struct ht_durable *d)
     return -1;
 }
 
+/* Takes the spare file beside the path, if there is one. Returns -1 if there is none. */
+static int take_spare(struct ht_durable *d)
+{
+    char spare[4128];
+    struct stat sb;
+    snprintf(spare, sizeof(spare), "%s.spare", d->path);
+    snprintf(d->partial, sizeof(d->partial), "%s.%d00.partial", d->path, (int)getpid());
+    if (renameat2(AT_FDCWD, spare, AT_FDCWD, d->partial, RENAME_NOREPLACE) != 0) return -1;
+    int fd = open(d->partial, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd >= 0 && flock(fd, LOCK_EX) == 0 && fstat(fd, &sb) == 0 && sb.st_nlink > 0) return fd;
+    if (fd >= 0) close(fd);
+    unlink(d->partial);
+    return -1;
+}
+
 void ht_take_mode(int fd, const struct stat *old)
 {
     bool owned = fchown(fd, old->st_uid, old->st_gid) == 0, group = owned || fchown(fd, (uid_t)-1, old->st_gid) == 0;
@@ -54,7 +69,9 @@ enum ht_status ht_durable_open(const char *path, struct ht_error *err, struct ht
     out->synced = false;
     if (strlen(path) >= sizeof(out->path)) return ht_fail(err, HT_BAD_INPUT, "%.60s...: the path is too long", path);
     snprintf(out->path, sizeof(out->path), "%s", path);
-    int fd = create_partial(out);
+    int fd = take_spare(out);
+    out->over = fd >= 0;
+    if (fd < 0) fd = create_partial(out);
     if (fd < 0) return ht_fail(err, HT_BAD_INPUT, "%s: cannot be written: %s", path, strerror(errno));
     if (stat(path, &old) == 0 && S_ISREG(old.st_mode)) ht_take_mode(fd, &old);
     out->file = fdopen(fd, "wb");
@@ -70,6 +87,13 @@ enum ht_status ht_durable_write(struct ht_durable *d, const void *data, size_t b
     ht_hash_add(d->hash, data, bytes);
     d->bytes += (int64_t)bytes;
     return HT_OK;
+}
+
+int ht_durable_take_fd(struct ht_durable *d)
+{
+    if (d->hash) ht_hash_end(d->hash);
+    d->hash = NULL;
+    return fileno(d->file);
 }
 
 enum ht_status ht_durable_write_at(struct ht_durable *d, int64_t offset, const void *data, size_t bytes,
@@ -93,7 +117,9 @@ enum ht_status ht_durable_write_at(struct ht_durable *d, int64_t offset, const v
 enum ht_status ht_durable_sync(struct ht_durable *d, struct ht_error *err)
 {
     if (d->synced) return HT_OK;
-    if (fflush(d->file) != 0 || fsync(fileno(d->file)) != 0) return broken(d, errno, err);
+    if (fflush(d->file) != 0) return broken(d, errno, err);
+    if (d->over && ftruncate(fileno(d->file), (off_t)d->bytes) != 0) return broken(d, errno, err);
+    if (fsync(fileno(d->file)) != 0) return broken(d, errno, err);
     d->synced = true;
     return HT_OK;
 }

@@ -22,9 +22,11 @@ struct ht_durable {
     struct ht_hash *hash; /* NULL: no hash, since bytes were not written in order */
     int64_t bytes;
     bool synced;
+    bool over; /* a spare file, which may be longer */
 };
 
-/* Opens a file for writing. It takes mode and owner of the file that it will replace. HT_BAD_INPUT, not HT_FAILED, if
+/* Opens a file for writing. It takes mode and owner of the file that it will replace. If PATH.spare is there, it is written over: a file
+   system in memory then has no pages to find and to clear. HT_BAD_INPUT, not HT_FAILED, if
    the path cannot be written: the user named it. */
 enum ht_status ht_durable_open(const char *path, struct ht_error *err, struct ht_durable *out);
 enum ht_status ht_durable_write(struct ht_durable *d, const void *data, size_t bytes, struct ht_error *err);
@@ -32,6 +34,8 @@ enum ht_status ht_durable_write(struct ht_durable *d, const void *data, size_t b
    offset. */
 enum ht_status ht_durable_write_at(struct ht_durable *d, int64_t offset, const void *data, size_t bytes,
                                    struct ht_error *err);
+/* Returns the descriptor, for a caller that writes at offsets and then sets `bytes`. The file has no hash. */
+int ht_durable_take_fd(struct ht_durable *d);
 /* Syncs what was written, so that commit only renames. Nothing may be written after it. */
 enum ht_status ht_durable_sync(struct ht_durable *d, struct ht_error *err);
 /* Syncs and renames. *hash (may be NULL) is the XXH3 64-bit hash of the bytes, which must have been written in order.

@@ -1,6 +1,7 @@
 #include "common/ckpt/state_map.h"
 
 #include "common/base/array.h"
+#include "common/model/halves.h"
 
 #include <stdlib.h>
 
@@ -32,14 +33,14 @@ bool ht_state_holds(const struct ht_tensor *t)
     return ht_state_part_of(t) != HT_N_STATE_PARTS;
 }
 
-/* Returns true if a tensor has the bytes of its elements. The shard that ends with its unit may be padded, so that all
-   shards of the unit have one size (common/draft/zero.c). */
-static bool fits(const struct ht_tensor *t, int64_t elements, int64_t unit_elements, enum ht_dtype type)
+/* Returns true if a tensor has the bytes of its elements. The shard that ends with its unit, or with the half of a block of
+   which it is, may be padded, so that all shards have one size (common/draft/zero.c). */
+static bool fits(const struct ht_tensor *t, int64_t elements, struct ht_range of, enum ht_dtype type)
 {
     int64_t each = ht_dtype_bytes(type), room = t->bytes / each;
-    bool padded = t->sharded && t->shard_end == unit_elements;
+    bool padded = t->sharded && t->shard_end == of.end;
     if (elements < 0 || t->bytes % each) return false;
-    return padded ? room >= elements && room <= unit_elements : room == elements;
+    return padded ? room >= elements && room <= of.end - of.begin : room == elements;
 }
 
 /* Fills in the fields of a copy from its tensor. */
@@ -57,7 +58,8 @@ static enum ht_status describe(const struct ht_model *m, enum ht_dtype param, co
     c->type = t->class == HT_PARAM ? param : HT_F32;
     c->tp_part = t->part;
     c->tp_parts = (int32_t)ht_model_parts(&part);
-    if (c->begin >= 0 && c->end <= n && fits(t, c->end - c->begin, n, c->type)) return HT_OK;
+    struct ht_range of = ht_sub_ops_params(&part, unit, t->label.sub_ops);
+    if (c->begin >= 0 && c->end <= n && fits(t, c->end - c->begin, of, c->type)) return HT_OK;
     return ht_fail(err, HT_FAILED, "unit %lld: a tensor of %lld bytes for elements %lld to %lld of %lld in %s",
                    (long long)unit, (long long)t->bytes, (long long)c->begin, (long long)c->end, (long long)n,
                    ht_dtype_name(c->type));

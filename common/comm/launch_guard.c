@@ -14,6 +14,7 @@
 #include "common/comm/launch.h"
 
 #include "common/base/array.h"
+#include "common/base/clock.h"
 #include "common/comm/launch_message.h"
 
 #include <errno.h>
@@ -30,13 +31,6 @@
 #include <unistd.h>
 
 enum { MAX_PORTS = 8, ESTABLISHED = 1, FIRST_POLLS_NS = 50000000, POLLS_NS = 500000000, SILENT_S = 5 };
-
-static int64_t now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
 
 /* Finds the ports that orted may connect to: those of each "tcp://ADDRESSES:PORT" or "tcp6://[ADDRESSES]:PORT" in its
    arguments, which stand in one word, such as "7.0;tcp://10.0.0.1:4711;tcp6://[fd00::1]:4712". Returns their number. */
@@ -112,7 +106,7 @@ static pid_t start(char *const *words)
 static int watch(pid_t orted, int64_t patience_s, const unsigned *ports, int n_ports, void (*connected)(void))
 {
     struct timespec nap = {.tv_nsec = FIRST_POLLS_NS};
-    int64_t lived_ms = now_ms();
+    int64_t lived_ms = ht_now_ms();
     int waited, code = HT_FAILED;
     for (;; nanosleep(&nap, NULL)) {
         pid_t ended;
@@ -124,12 +118,12 @@ static int watch(pid_t orted, int64_t patience_s, const unsigned *ports, int n_p
                         v6 = find_connection("/proc/net/tcp6", ports, n_ports), best = v4 > v6 ? v4 : v6;
         int64_t patience_ms = 1000 * (best == SILENT && patience_s > SILENT_S ? SILENT_S : patience_s);
         if (best == LIVES) {
-            lived_ms = now_ms();
+            lived_ms = ht_now_ms();
             if (nap.tv_nsec == POLLS_NS) continue;
             nap.tv_nsec = POLLS_NS;
             say(HT_LAUNCH_CONNECTED);
             if (connected) connected();
-        } else if (now_ms() - lived_ms >= patience_ms) {
+        } else if (ht_now_ms() - lived_ms >= patience_ms) {
             kill_children();
         }
     }

@@ -12,6 +12,7 @@
  * does not go on for some seconds is ended, and the line names the host that it waited for.
  */
 #include "common/base/array.h"
+#include "common/base/clock.h"
 #include "common/base/interrupt.h"
 #include "common/comm/launch.h"
 #include "common/comm/launch_command.h"
@@ -30,7 +31,6 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { TEXT = 8192, LINE = 2048, SAID = 900, MIN_DASHES = 10, GRACE_S = 5, NAME = 64, FEW = 3 };
@@ -76,20 +76,13 @@ static bool is_signed(const char *line)
     return line[0] == '[' && colon && end && colon < end && isdigit((unsigned char)colon[1]);
 }
 
-static int64_t now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
 /* Adds the host that a guard's line names. Returns false for other lines. */
 static bool take_name(struct output *o, struct names *names, const char *prefix)
 {
     if (strncmp(o->line, prefix, strlen(prefix))) return false;
     HT_RESERVE(names->names, names->cap, names->n + 1);
     snprintf(names->names[names->n++], NAME, "%.63s", o->line + strlen(prefix));
-    o->moved_ms = now_ms();
+    o->moved_ms = ht_now_ms();
     return true;
 }
 
@@ -339,22 +332,24 @@ static void end_session(pid_t mpirun)
     if (proc) closedir(proc);
 }
 
-/* Passes on what mpirun prints, and interrupts to it, until it has ended. Kills it, and sets o->late, when the start
+/* Passes on what mpirun prints, and interrupts to it, until it has ended. The first is for the ranks, once they have begun: mpirun
+   passes SIGUSR1 on and waits, so that they have the time for a save. Kills it, and sets o->late, when the start
    does not go on, or when it has not ended some seconds after a second interrupt. */
 static int follow(pid_t mpirun, int output, int64_t start_s, struct output *o)
 {
     int waited = 0;
     bool open = true;
     int64_t second_ms = -1;
-    o->moved_ms = now_ms();
+    o->moved_ms = ht_now_ms();
     for (int n_sent = 0;;) {
         struct pollfd p = {.fd = output, .events = POLLIN};
         if (open) poll(&p, 1, 100);
-        for (; n_sent < ht_interrupt_count(); n_sent++) kill(mpirun, SIGINT);
+        for (; n_sent < ht_interrupt_count(); n_sent++) kill(mpirun, o->begun && n_sent == 0 ? SIGUSR1 : SIGINT);
         if (open && p.revents) open = read_output(o, output);
-        if (n_sent > 1 && second_ms < 0) second_ms = now_ms();
-        bool late = !o->begun && now_ms() - o->moved_ms > 1000 * start_s;
-        if (late || (second_ms >= 0 && now_ms() - second_ms > 1000 * GRACE_S)) kill(mpirun, SIGKILL), o->late |= late;
+        if (n_sent > 1 && second_ms < 0) second_ms = ht_now_ms();
+        bool late = !o->begun && ht_now_ms() - o->moved_ms > 1000 * start_s;
+        if (late || (second_ms >= 0 && ht_now_ms() - second_ms > 1000 * GRACE_S))
+            kill(mpirun, SIGKILL), o->late |= late;
         pid_t ended = waitpid(mpirun, &waited, open ? WNOHANG : 0);
         if (ended < 0 && errno == EINTR) continue;
         if (ended != 0) break;

@@ -1,4 +1,5 @@
 /* Writes the ops of a graph under control, in the order that control.c has decided. */
+#include "common/draft/blocking.h"
 #include "common/draft/control_ops.h"
 
 #include "common/base/array.h"
@@ -358,11 +359,6 @@ static void write_op(struct ht_rebuild *r, const struct ht_rebuilt_op *row)
     }
 }
 
-bool ht_blocks_host(enum ht_lane_kind lane)
-{
-    return lane == HT_LANE_H2D || lane == HT_LANE_D2H || lane == HT_LANE_HOST;
-}
-
 static bool rank_steps(const struct ht_rebuild *r, int32_t rank)
 {
     for (int32_t i = 0; i < r->n_steps; i++)
@@ -385,20 +381,13 @@ void ht_rebuild_write(struct ht_rebuild *r)
     bool *begun = HT_NEW_ARRAY(bool, r->in->n_lanes);
     r->out = copy_tables(r->in);
     for (int32_t i = 0; i < r->n_steps; i++) add_logs(r, &r->steps[i]);
-    int32_t blocked = -1, last = r->style.blocking == HT_BLOCKS_HOST ? ht_mark_create(r->out) : -1;
+    struct ht_blocking_edges edges = {r->style.blocking, -1, -1};
+    if (edges.blocking != HT_BLOCKS_NOTHING) edges.prev = ht_mark_create(r->out);
     for (int64_t i = 0; i < r->n_order; i++) {
         write_op(r, &r->order[i]);
         if (r->order[i].what == HT_KEEP) wait_without_steps(r, r->in->ops[r->order[i].at].lane, begun);
-        if (r->style.blocking == HT_BLOCKS_ALL && i > 0) ht_op_after(r->out, (int32_t)i - 1);
-        if (r->style.blocking == HT_BLOCKS_ALL && i == 0) ht_op_after_prev(r->out, (int32_t)r->n_order - 1);
-        if (r->style.blocking != HT_BLOCKS_HOST) continue;
-        if (blocked >= 0)
-            ht_op_after(r->out, blocked);
-        else
-            ht_op_after_prev(r->out, last);
-        if (!ht_blocks_host(r->out->lanes[r->out->ops[i].lane].kind)) continue;
-        blocked = (int32_t)i;
-        ht_mark_set(r->out, last);
+        ht_blocking_follow(r->out, &edges);
     }
+    if (edges.blocking == HT_BLOCKS_ALL) ht_mark_set(r->out, edges.prev);
     free(begun);
 }

@@ -16,22 +16,39 @@ void ht_draft_turn_to(struct ht_draft *g, int32_t mb)
 
 /* ---- rows ------------------------------------------------------------------------------------------------------ */
 
-int32_t ht_draft_unit(const struct ht_draft *g, int32_t index)
+/* Returns the unit of the layout. */
+static int32_t unit_of(const struct ht_draft *g, int32_t index)
 {
     return index == g->n_units ? 0 : index;
+}
+
+int32_t ht_draft_unit(const struct ht_draft *g, int32_t index)
+{
+    return g->layout->units[unit_of(g, index)].unit;
+}
+
+unsigned ht_draft_sub_ops(const struct ht_draft *g, int32_t index)
+{
+    return g->layout->units[unit_of(g, index)].sub_ops;
+}
+
+int64_t ht_draft_params(const struct ht_draft *g, int32_t index)
+{
+    struct ht_range all = ht_layout_params(g->layout, &g->scenario->model, unit_of(g, index));
+    return all.end - all.begin;
 }
 
 struct ht_label ht_draft_label(const struct ht_draft *g, int32_t unit, int32_t mb)
 {
     return (struct ht_label){.unit = ht_draft_unit(g, unit),
                              .n_units = 1,
-                             .sub_ops = HT_ALL_SUB_OPS,
+                             .sub_ops = ht_draft_sub_ops(g, unit),
                              .micro_batch = mb < 0 ? -1 : ht_layout_micro_batch(g->layout, g->replica, mb)};
 }
 
 enum ht_unit_kind ht_draft_kind(const struct ht_draft *g, int32_t unit)
 {
-    return ht_model_unit_kind(&g->scenario->model, unit);
+    return ht_model_unit_kind(&g->scenario->model, ht_draft_unit(g, unit));
 }
 
 /* Adds a row and returns it, or returns -1 if it would have no bytes. */
@@ -59,9 +76,14 @@ static int32_t forward_rank(const struct ht_draft *g, int32_t unit)
     return g->forward_rank ? g->forward_rank[unit] : g->rank;
 }
 
+const struct ht_shard *ht_draft_shard_of(const struct ht_draft *g, int32_t unit, int32_t rank)
+{
+    return ht_layout_shard(g->layout, unit_of(g, unit), rank);
+}
+
 const struct ht_shard *ht_draft_shard(const struct ht_draft *g, int32_t unit)
 {
-    return ht_layout_shard(g->layout, ht_draft_unit(g, unit), holder(g, unit));
+    return ht_draft_shard_of(g, unit, holder(g, unit));
 }
 
 /* Adds a row for the shard of a unit that its holder has, even if it is empty. */
@@ -95,12 +117,47 @@ static void add_parameters(struct ht_draft *g, int32_t u)
     ht_draft_turn_to(g, -1);
 }
 
+/* Adds the row of what some sub-ops of a block keep. */
+static int32_t add_kept(struct ht_draft *g, int32_t u, int32_t j, unsigned sub_ops)
+{
+    const struct ht_scenario *sc = g->scenario;
+    int64_t bytes = ht_sub_ops_activation_bytes(&sc->model, sub_ops, g->micro_batch, sc->seq, sc->numerics.param);
+    int32_t row = add(g, HT_ACTIVATION, u, j, bytes, holder(g, u));
+    g->schedule->tensors[row].label.sub_ops = sub_ops;
+    return row;
+}
+
+/* Adds the activations of a half. What the projection keeps is the MLP half's input. Between the halves dX(u,j) holds the
+   gradient of that (draft_extra.h). */
+static void add_activations_of_half(struct ht_draft *g, int32_t u, int32_t j)
+{
+    const struct ht_scenario *sc = g->scenario;
+    unsigned half = ht_draft_sub_ops(g, u), kept = half & ~(1u << HT_SUB_PROJ);
+    int64_t input = ht_unit_input_bytes(&sc->model, ht_draft_unit(g, u), g->micro_batch, sc->seq, sc->numerics.param);
+    int32_t at = ht_draft_at(g, u, j), row;
+    if (half == HT_ATTENTION_HALF) {
+        g->x[at] = add(g, HT_CHECKPOINT, u, j, input, forward_rank(g, u));
+        g->dx[at] = add(g, HT_ACT_GRAD, u, j, input, holder(g, u));
+        g->schedule->tensors[g->x[at]].label.sub_ops = g->schedule->tensors[g->dx[at]].label.sub_ops = HT_ALL_SUB_OPS;
+    } else {
+        g->x[at] = add_kept(g, u, j, 1u << HT_SUB_PROJ);
+        g->dx[at] = g->dx[ht_draft_at(g, u - 1, j)];
+    }
+    row = add_kept(g, u, j, kept);
+    for (int s = 0; s < HT_N_SUB_OPS; s++)
+        if (kept >> s & 1) g->a[at][s] = row;
+}
+
 static void add_activations(struct ht_draft *g, int32_t u, int32_t j)
 {
     const struct ht_scenario *sc = g->scenario;
-    int64_t input = ht_unit_input_bytes(&sc->model, u, g->micro_batch, sc->seq, sc->numerics.param);
-    int64_t kept = ht_unit_activation_bytes(&sc->model, u, g->micro_batch, sc->seq, sc->numerics.param);
-    int32_t at = ht_draft_at(g, u, j), rank = holder(g, u);
+    int32_t unit = ht_draft_unit(g, u), at = ht_draft_at(g, u, j), rank = holder(g, u);
+    int64_t input = ht_unit_input_bytes(&sc->model, unit, g->micro_batch, sc->seq, sc->numerics.param);
+    int64_t kept = ht_unit_activation_bytes(&sc->model, unit, g->micro_batch, sc->seq, sc->numerics.param);
+    if (ht_is_half(ht_draft_sub_ops(g, u))) {
+        add_activations_of_half(g, u, j);
+        return;
+    }
     g->x[at] = add(g, HT_CHECKPOINT, u, j, input, forward_rank(g, u));
     g->dx[at] = add(g, HT_ACT_GRAD, u, j, input, rank);
     int32_t row = add(g, HT_ACTIVATION, u, j, kept, rank);
@@ -118,8 +175,8 @@ void ht_draft_cut(struct ht_draft *g, int32_t unit, int32_t mb, const unsigned *
 {
     const struct ht_scenario *sc = g->scenario;
     if (mb >= g->own_mb) return; /* only other ranks have this micro-batch */
-    int32_t *rows = g->a[ht_draft_at(g, unit, mb)], row = rows[0];
-    unsigned cut = 0;
+    int32_t *rows = g->a[ht_draft_at(g, unit, mb)], row = rows[__builtin_ctz(sub_ops[0])];
+    unsigned cut = 0, all = g->schedule->tensors[row].label.sub_ops;
     for (int32_t i = 0; i < n; i++) {
         struct ht_tensor t = g->schedule->tensors[row];
         assert(sub_ops[i] && !(sub_ops[i] & cut) && ht_draft_kind(g, unit) == HT_UNIT_BLOCK);
@@ -130,7 +187,8 @@ void ht_draft_cut(struct ht_draft *g, int32_t unit, int32_t mb, const unsigned *
         for (int s = 0; s < HT_N_SUB_OPS; s++)
             if (sub_ops[i] >> s & 1) rows[s] = row;
     }
-    assert(cut == HT_ALL_SUB_OPS);
+    assert(cut == all);
+    (void)all;
 }
 
 /* Adds the whole parameters and gradients that a rank has for a time while it keeps only a shard. */
@@ -138,7 +196,7 @@ static void add_whole(struct ht_draft *g, int32_t u)
 {
     const struct ht_numerics *n = &g->scenario->numerics;
     struct ht_draft_state *x = g->state;
-    int64_t params = ht_unit_params(&g->scenario->model, ht_draft_unit(g, u));
+    int64_t params = ht_draft_params(g, u);
     int32_t rank = holder(g, u);
     if (g->own_mb) x->full_param[u] = add(g, HT_COMM, u, -1, params * ht_dtype_bytes(n->param), rank);
     if (g->own_mb && x->reduce_once)
@@ -187,45 +245,25 @@ int32_t ht_draft_state_rows(const struct ht_draft *g, int32_t unit, bool compute
 
 void ht_draft_blocks(struct ht_draft *g, enum ht_blocking blocking)
 {
-    struct ht_draft_state *x = g->state;
-    x->blocking = blocking;
-    if (x->blocking_prev == -1) x->blocking_prev = ht_mark_create(g->schedule);
-    if (blocking == HT_BLOCKS_ALL) x->ends_blocked = true;
+    struct ht_blocking_edges *b = &g->state->edges;
+    b->blocking = blocking;
+    if (b->prev == -1) b->prev = ht_mark_create(g->schedule);
+    if (blocking == HT_BLOCKS_ALL) g->state->ends_blocked = true;
 }
 
 void ht_draft_block(struct ht_draft *g)
 {
-    if (g->state->blocking != HT_BLOCKS_HOST) return;
-    g->state->blocked = g->schedule->n_ops - 1;
-    ht_mark_set(g->schedule, g->state->blocking_prev);
-}
-
-/* Makes the last op wait for the host thread. Kernels after the first one follow it on their lane. */
-static void chain_to_host(struct ht_draft *g)
-{
-    struct ht_schedule *s = g->schedule;
-    bool host = ht_blocks_host(s->lanes[s->ops[s->n_ops - 1].lane].kind);
-    if (!host && g->state->followed == g->state->blocked) return;
-    if (g->state->blocked >= 0)
-        ht_op_after(s, g->state->blocked);
-    else
-        ht_op_after_prev(s, g->state->blocking_prev);
-    if (host)
-        ht_draft_block(g);
-    else
-        g->state->followed = g->state->blocked;
+    if (g->state->edges.blocking == HT_BLOCKS_HOST) ht_blocking_wait(g->schedule, &g->state->edges);
 }
 
 void ht_draft_chain(struct ht_draft *g)
 {
     struct ht_schedule *s = g->schedule;
-    if (g->state->blocking == HT_BLOCKS_NOTHING) return;
-    if (g->state->blocking == HT_BLOCKS_HOST)
-        chain_to_host(g);
-    else if (s->n_ops > 1)
-        ht_op_after(s, s->n_ops - 2);
-    else
-        ht_op_after_prev(s, g->state->blocking_prev);
+    struct ht_blocking_edges *b = &g->state->edges;
+    bool kernel = b->blocking == HT_BLOCKS_HOST && !ht_blocks_host(s->lanes[s->ops[s->n_ops - 1].lane].kind);
+    if (kernel && g->state->followed == b->waited) return; /* it follows the first one on their lane */
+    ht_blocking_follow(s, b);
+    if (kernel) g->state->followed = b->waited;
 }
 
 /* ---- begin and end --------------------------------------------------------------------------------------------- */
@@ -261,8 +299,7 @@ void ht_draft_init(struct ht_draft *g, const struct ht_scenario *scenario, const
                                         .ahead = -1,
                                         .pending_reduce = -1,
                                         .held_unit = -1,
-                                        .blocking_prev = -1,
-                                        .blocked = -1,
+                                        .edges = {.prev = -1, .waited = -1},
                                         .followed = -2};
     ht_layout_slice(layout, g->schedule);
     int32_t **per_unit[] = {&g->param,          &g->master, &g->momentum, &g->variance, &g->grad, &g->state->full_param,
@@ -393,8 +430,8 @@ static enum ht_status write_draft(const struct ht_scenario *scenario, const stru
     struct ht_draft g;
     begin(&g, scenario, layout, program, replica);
     program->emit(&g, program->context);
-    enum ht_blocking blocking = g.state->blocking;
-    if (g.state->ends_blocked) ht_mark_set(g.schedule, g.state->blocking_prev);
+    enum ht_blocking blocking = g.state->edges.blocking;
+    if (g.state->ends_blocked) ht_mark_set(g.schedule, g.state->edges.prev);
     struct ht_schedule *plain = ht_draft_free(&g);
     if (scenario->control.mode == HT_CONTROL_NONE) {
         *out = plain;

@@ -2,6 +2,7 @@
 #ifndef HT_DRAFT_DRAFT_INTERNAL_H
 #define HT_DRAFT_DRAFT_INTERNAL_H
 
+#include "common/draft/blocking.h"
 #include "common/draft/draft_extra.h"
 
 #define HT_NO_LANES                                                                                                    \
@@ -30,13 +31,9 @@ struct ht_draft_state {
     int32_t pending_reduce;     /* unit last passed to ht_draft_wait_reduced, or -1 */
     int32_t held_unit, held_mb; /* RS(u,j) that is held back until the next unit's AG is appended; or -1 */
 
-    /* Blocking. The iteration's first ops wait for the op of the iteration before that the mark `blocking_prev` names.
-       With HT_BLOCKS_HOST that is the last op for which the host waits, and the draft sets the mark. */
-    enum ht_blocking blocking;
-    int32_t blocking_prev; /* -1: there is no such mark */
-    bool ends_blocked;     /* the mark is to be set to the iteration's last op */
-    int32_t blocked;       /* HT_BLOCKS_HOST: the last op for which the host has waited; -1 before the first */
-    int32_t followed;      /* `blocked` when the last kernel was appended; -2 before the first */
+    struct ht_blocking_edges edges;
+    bool ends_blocked; /* the mark of these is to be set to the iteration's last op */
+    int32_t followed;  /* edges.waited when the last kernel was appended; -2 before the first */
 };
 
 /* Begins the draft of a replica's part, without lanes and rows (draft.c). */
@@ -47,9 +44,13 @@ void ht_draft_add_rows(struct ht_draft *g);
 /* Frees all but the graph and returns it. */
 struct ht_schedule *ht_draft_free(struct ht_draft *g);
 
-/* Returns the unit that an index of the draft's arrays stands for. */
+/* Returns the unit of the model that an index of the draft's arrays stands for, or of which it is a half; its sub-ops:
+   those of a half, or all; its elements. */
 int32_t ht_draft_unit(const struct ht_draft *g, int32_t index);
-/* Returns the shard that a unit's holder has of it. */
+unsigned ht_draft_sub_ops(const struct ht_draft *g, int32_t index);
+int64_t ht_draft_params(const struct ht_draft *g, int32_t index);
+/* Returns the shard that a rank has of a unit; that its holder has of it. */
+const struct ht_shard *ht_draft_shard_of(const struct ht_draft *g, int32_t unit, int32_t rank);
 const struct ht_shard *ht_draft_shard(const struct ht_draft *g, int32_t unit);
 /* Returns true if the unit is a tied embedding's, and the head has already summed its gradients of all micro-batches. */
 bool ht_draft_head_has_summed(const struct ht_draft *g, int32_t unit);

@@ -57,12 +57,17 @@ void ht_layout_cut(struct ht_layout *l, int32_t unit, const int64_t *elements, b
     }
 }
 
-void ht_layout_cut_over(struct ht_layout *l, int32_t unit, int64_t params, const int32_t *ranks, int32_t n)
+void ht_layout_cut_over(struct ht_layout *l, int32_t unit, struct ht_range elements, const int32_t *ranks, int32_t n)
 {
-    int64_t each = (params + n - 1) / n;
+    int64_t begin = elements.begin, end = elements.end, each = (end - begin + n - 1) / n;
     for (int64_t i = 0; i < n; i++)
         l->shards[unit * l->n_ranks + ranks[i]] =
-            (struct ht_shard){ht_min(i * each, params), ht_min((i + 1) * each, params), each};
+            (struct ht_shard){ht_min(begin + i * each, end), ht_min(begin + (i + 1) * each, end), each};
+}
+
+struct ht_range ht_layout_params(const struct ht_layout *l, const struct ht_model *part, int32_t unit)
+{
+    return ht_sub_ops_params(part, l->units[unit].unit, l->units[unit].sub_ops);
 }
 
 /* Gives every rank the whole unit, or the whole of its tensor-parallel part. */
@@ -70,8 +75,8 @@ static void copy(const struct ht_scenario *sc, int32_t unit, struct ht_layout *l
 {
     for (int32_t r = 0; r < l->n_ranks; r++) {
         struct ht_model part = ht_model_part(&sc->model, ht_layout_part(l, r), l->tp);
-        int64_t params = ht_unit_params(&part, unit);
-        l->shards[unit * l->n_ranks + r] = (struct ht_shard){0, params, params};
+        struct ht_range all = ht_layout_params(l, &part, unit);
+        l->shards[unit * l->n_ranks + r] = (struct ht_shard){all.begin, all.end, all.end - all.begin};
     }
 }
 
@@ -101,6 +106,8 @@ static struct ht_layout *create(const struct ht_scenario *sc, enum ht_sharding s
     l->replicas = HT_NEW_ARRAY(struct ht_replica, n_replicas);
     l->rank_at = HT_NEW_ARRAY(int32_t, l->n_ranks);
     l->place_of = HT_NEW_ARRAY(int32_t, l->n_ranks);
+    l->units = HT_NEW_ARRAY(struct ht_layout_unit, l->n_units);
+    for (int32_t u = 0; u < l->n_units; u++) l->units[u] = (struct ht_layout_unit){u, HT_ALL_SUB_OPS};
     for (int32_t r = 0; r < l->n_ranks; r++) l->rank_at[r] = l->place_of[r] = r;
     return l;
 }
@@ -259,6 +266,21 @@ enum ht_status ht_layout_place(struct ht_layout *l, const struct ht_scenario *sc
     return HT_OK;
 }
 
+void ht_layout_halve(struct ht_layout *l, const struct ht_scenario *sc, const bool *cut)
+{
+    int32_t n = (int32_t)ht_model_units(&sc->model);
+    free(l->units);
+    free(l->shards);
+    l->units = HT_NEW_ARRAY(struct ht_layout_unit, 2 * n);
+    l->n_units = 0;
+    for (int32_t u = 0; u < n; u++) {
+        l->units[l->n_units++] = (struct ht_layout_unit){u, cut[u] ? HT_ATTENTION_HALF : HT_ALL_SUB_OPS};
+        if (cut[u]) l->units[l->n_units++] = (struct ht_layout_unit){u, HT_MLP_HALF};
+    }
+    l->shards = HT_NEW_ARRAY(struct ht_shard, l->n_units * l->n_ranks);
+    for (int32_t u = 0; u < l->n_units; u++) copy(sc, u, l);
+}
+
 enum ht_status ht_layout_cut_rows(struct ht_layout *l, const struct ht_scenario *sc, struct ht_error *err)
 {
     int64_t rows = sc->micro_batch * sc->seq;
@@ -298,6 +320,7 @@ void ht_layout_destroy(struct ht_layout *l)
     free(l->replicas);
     free(l->rank_at);
     free(l->place_of);
+    free(l->units);
     free(l->shards);
     free(l);
 }

@@ -24,7 +24,14 @@
  * Shards cut a unit's parameters, gradient and optimizer states over the ranks, in rank order. They may be uneven or
  * empty. Even shards are padded to one size, so that every rank moves and steps the same amount. Without sharding every
  * rank holds every unit whole. In a pipeline a whole unit is on the rank of its stage (common/schedule/pipeline.h); its
- * shards are on that of each pipeline (ht_pipe_shard), and a tensor-parallel part has shards of its own.
+ * shards are on that of each pipeline (ht_pipe_lay_out), and a tensor-parallel part has shards of its own.
+ *
+ * Stages may end inside a block, between its attention and its MLP. Then the two halves of this block are units of their
+ * own to drafts, in all pipelines:
+ *
+ *     unit of the model     0   1   2          3   4
+ *     unit of a draft       0   1   2     3    4   5        block 2 is cut
+ *                                   attn  MLP
  *
  * Ranks of a node may instead share one copy of every unit, in the node's memory. They are one replica, whose
  * micro-batches they take in turn: rank r of N has micro-batches r, r + N, ..
@@ -32,6 +39,7 @@
 #ifndef HT_DRAFT_LAYOUT_H
 #define HT_DRAFT_LAYOUT_H
 
+#include "common/model/halves.h"
 #include "common/plan/system.h"
 #include "common/schedule/schedule.h"
 
@@ -53,6 +61,12 @@ struct ht_shard {
     int64_t begin, end, padded;
 };
 
+/* A unit of a draft: a unit of the model, or one half of a block. */
+struct ht_layout_unit {
+    int32_t unit;
+    unsigned sub_ops; /* HT_ALL_SUB_OPS, HT_ATTENTION_HALF or HT_MLP_HALF */
+};
+
 enum ht_sharding {
     HT_SHARD_ALL,  /* parameters, gradients and optimizer states: ZeRO-3, or ZeRO-2 or 1 if gathered parameters stay */
     HT_SHARD_NONE, /* nothing: every rank steps everything */
@@ -61,14 +75,15 @@ enum ht_sharding {
 struct ht_layout {
     enum ht_sharding sharding;
     int32_t n_ranks, n_units, n_replicas;
-    int32_t tp;                  /* tensor-parallel degree of every stage; 1: no tensor parallelism */
-    bool sequence;               /* the parts of a stage cut norms and residuals by rows, too (common/model/model.h) */
-    int32_t *rank_at, *place_of; /* [n_ranks] rank at a place, and its inverse */
-    int32_t n_micro_batches;     /* of the iteration, over all replicas */
-    int32_t rounds;              /* micro-batches of the replica that has most */
-    bool alike;                  /* all replicas have equally many micro-batches, of one size */
-    struct ht_replica *replicas; /* [n_replicas]; data-parallel: [n_ranks] */
-    struct ht_shard *shards;     /* [n_units * n_ranks]; in a pipeline: what a rank holds of its stage's units */
+    int32_t tp;                   /* tensor-parallel degree of every stage; 1: no tensor parallelism */
+    bool sequence;                /* the parts of a stage cut norms and residuals by rows, too (common/model/model.h) */
+    int32_t *rank_at, *place_of;  /* [n_ranks] rank at a place, and its inverse */
+    int32_t n_micro_batches;      /* of the iteration, over all replicas */
+    int32_t rounds;               /* micro-batches of the replica that has most */
+    bool alike;                   /* all replicas have equally many micro-batches, of one size */
+    struct ht_replica *replicas;  /* [n_replicas]; data-parallel: [n_ranks] */
+    struct ht_layout_unit *units; /* [n_units]: the model's, unless ht_layout_halve has cut blocks */
+    struct ht_shard *shards;      /* [n_units * n_ranks]; in a pipeline: what a rank holds of its stage's units */
 };
 
 /* Returns HT_BAD_INPUT if this many micro-batches (or rounds times ranks) would make a graph of millions of ops. */
@@ -105,6 +120,9 @@ enum ht_status ht_layout_place(struct ht_layout *l, const struct ht_scenario *sc
                                struct ht_error *err);
 void ht_layout_destroy(struct ht_layout *l); /* accepts NULL */
 
+/* Cuts blocks into halves, each of which is a unit from then on; every rank holds all of it. cut: [units of the model]. */
+void ht_layout_halve(struct ht_layout *l, const struct ht_scenario *scenario, const bool *cut);
+
 /* Cuts norms and residuals into the parts, too. HT_BAD_INPUT if tp does not divide a micro-batch's tokens. */
 enum ht_status ht_layout_cut_rows(struct ht_layout *l, const struct ht_scenario *scenario, struct ht_error *err);
 
@@ -119,8 +137,11 @@ int32_t ht_layout_stage(const struct ht_layout *l, int32_t replica, int32_t rank
    of the first, and the shorter ones at the end are padded to it. */
 void ht_layout_cut(struct ht_layout *l, int32_t unit, const int64_t *elements, bool even);
 
-/* Cuts a unit, or one part of it, of `params` elements into even shards of these ranks, in their order. */
-void ht_layout_cut_over(struct ht_layout *l, int32_t unit, int64_t params, const int32_t *ranks, int32_t n);
+/* Cuts these elements, which are a unit's or those of one part of it, into even shards of these ranks, in their order. */
+void ht_layout_cut_over(struct ht_layout *l, int32_t unit, struct ht_range elements, const int32_t *ranks, int32_t n);
+
+/* Returns the elements of the model's unit, or of a part's, that a unit of the layout is. */
+struct ht_range ht_layout_params(const struct ht_layout *l, const struct ht_model *part, int32_t unit);
 
 /* Returns the rank's shard of a unit. */
 const struct ht_shard *ht_layout_shard(const struct ht_layout *l, int32_t unit, int32_t rank);

@@ -27,7 +27,7 @@ static int32_t add_work(struct ht_draft *g, struct ht_work w)
 static int32_t pass(struct ht_draft *g, enum ht_op_kind kind, const char *letter, int32_t unit, int32_t n, int32_t mb,
                     unsigned sub_ops)
 {
-    struct ht_work w = ht_scenario_work(g->scenario, kind, HT_LANE_COMPUTE, unit);
+    struct ht_work w = ht_scenario_work(g->scenario, kind, HT_LANE_COMPUTE, ht_draft_unit(g, unit));
     struct ht_label about = ht_draft_label(g, unit, mb);
     w.n_units = about.n_units = n;
     about.sub_ops = sub_ops;
@@ -57,10 +57,10 @@ static void on_device(struct ht_draft *g, int32_t t, unsigned flags)
 static void on_activations(struct ht_draft *g, int32_t unit, int32_t mb, unsigned sub_ops, unsigned flags)
 {
     const int32_t *rows = g->a[ht_draft_at(g, unit, mb)];
-    while (sub_ops && rows[0] >= 0) {
+    while (sub_ops) {
         int32_t row = rows[__builtin_ctz(sub_ops)];
         on_device(g, row, flags);
-        sub_ops &= ~g->schedule->tensors[row].label.sub_ops;
+        sub_ops &= row < 0 ? sub_ops - 1 : ~g->schedule->tensors[row].label.sub_ops;
     }
 }
 
@@ -96,7 +96,7 @@ static void scratch(struct ht_draft *g, int32_t unit, int32_t mb, unsigned sub_o
     int64_t seq = g->scenario->seq;
     enum ht_dtype act = g->scenario->numerics.param;
     int64_t bytes = sub_ops == HT_ALL_SUB_OPS
-                        ? ht_unit_workspace_bytes(m, unit, g->micro_batch, seq, act, backward)
+                        ? ht_unit_workspace_bytes(m, ht_draft_unit(g, unit), g->micro_batch, seq, act, backward)
                         : ht_block_workspace_bytes(m, sub_ops, g->micro_batch, seq, act, backward);
     on_device(g, ht_draft_row(g, HT_WORKSPACE, unit, mb, bytes), HT_PRODUCE | HT_RELEASE);
 }
@@ -125,12 +125,26 @@ static int32_t skip_pass(struct ht_draft *g, int32_t unit, int32_t mb, enum use 
     return -1;
 }
 
+/* Returns true if a unit is a half of a block, which has an input, an output, parameters and a gradient of its own. */
+static bool is_apart(const struct ht_draft *g, int32_t unit)
+{
+    return ht_is_half(ht_draft_sub_ops(g, unit));
+}
+
+/* Returns true if the attention half has another half's input on its device: what the projection keeps. Its backward reads
+   that for the mask of dropout. */
+static bool reads_mask(const struct ht_draft *g, int32_t unit)
+{
+    return ht_draft_sub_ops(g, unit) == HT_ATTENTION_HALF && g->scenario->model.dropout;
+}
+
 int32_t ht_draft_forward_half(struct ht_draft *g, int32_t unit, int32_t mb, unsigned half, unsigned keep)
 {
-    bool begins = half & HT_ATTENTION_HALF, ends = half & HT_MLP_HALF, head = unit == g->n_units - 1;
+    bool apart = is_apart(g, unit), head = unit == g->n_units - 1;
+    bool begins = apart || half & HT_ATTENTION_HALF, ends = apart || half & HT_MLP_HALF;
     enum use use = ends && !head ? ENDS_STAY : BETWEEN; /* the head's backward comes next */
     unsigned proj = 1u << HT_SUB_PROJ, kept = ends ? keep & half : (keep & half) | proj; /* the MLP's half reads proj */
-    assert(!g->sharded || half == HT_ALL_SUB_OPS);
+    assert(!g->sharded || begins == ends);
     gather_params(g, unit, mb);
     if (mb >= g->own_mb) return skip_pass(g, unit, mb, use);
     int32_t op = pass(g, HT_OP_FORWARD, "F", unit, 1, mb, half);
@@ -149,12 +163,15 @@ int32_t ht_draft_forward_half(struct ht_draft *g, int32_t unit, int32_t mb, unsi
 
 int32_t ht_draft_forward(struct ht_draft *g, int32_t unit, int32_t mb, unsigned keep)
 {
-    return ht_draft_forward_half(g, unit, mb, HT_ALL_SUB_OPS, keep);
+    return ht_draft_forward_half(g, unit, mb, ht_draft_sub_ops(g, unit), keep);
 }
 
 int32_t ht_draft_recompute(struct ht_draft *g, int32_t unit, int32_t n, int32_t mb, unsigned sub_ops)
 {
+    unsigned proj = 1u << HT_SUB_PROJ; /* what it keeps, is the MLP half's input */
+    if (is_apart(g, unit)) sub_ops &= ht_draft_sub_ops(g, unit) & ~proj;
     struct ht_sub_op_reads reads = ht_sub_ops_read(g->scenario->model.arch, sub_ops & ~(1u << HT_SUB_FC2));
+    bool input = reads.input || (is_apart(g, unit) && reads.sub_ops & proj);
     assert(n == 1 || sub_ops == HT_ALL_SUB_OPS);
     for (int32_t u = unit; u < unit + n; u++) gather_params(g, u, mb);
     if (mb >= g->own_mb) return skip_pass(g, unit, mb, BETWEEN);
@@ -162,7 +179,7 @@ int32_t ht_draft_recompute(struct ht_draft *g, int32_t unit, int32_t n, int32_t 
     for (int32_t u = unit; u < unit + n; u++) {
         read_param(g, u, mb, BETWEEN);
         if (head_uses_table(g, u)) read_param(g, g->table, mb, BETWEEN);
-        if (reads.input) on_device(g, g->x[ht_draft_at(g, u, mb)], u == unit ? HT_NEED : HT_PRODUCE);
+        if (input) on_device(g, g->x[ht_draft_at(g, u, mb)], u == unit ? HT_NEED : HT_PRODUCE);
         on_activations(g, u, mb, reads.sub_ops, HT_NEED);
         on_activations(g, u, mb, sub_ops, HT_PRODUCE);
         if (u == g->n_units - 1) on_device(g, g->logits[mb], HT_PRODUCE);
@@ -192,11 +209,12 @@ static void head_gradients(struct ht_draft *g, int32_t unit, int32_t mb)
 
 int32_t ht_draft_backward_half(struct ht_draft *g, int32_t unit, int32_t mb, unsigned half)
 {
-    bool begins = half & HT_MLP_HALF, ends = half & HT_ATTENTION_HALF, dropout = g->scenario->model.dropout;
+    bool apart = is_apart(g, unit), begins = half & HT_MLP_HALF, ends = apart || half & HT_ATTENTION_HALF;
+    bool dropout = g->scenario->model.dropout, masked = begins && unit > 0 && reads_mask(g, unit - 1);
     unsigned reads = begins && ends ? half : ht_sub_ops_backward_read(dropout, half).sub_ops;
     unsigned later = ends ? 0 : ht_sub_ops_backward_read(dropout, HT_ATTENTION_HALF).sub_ops;
     int32_t op = pass(g, HT_OP_BACKWARD, "B", unit, 1, mb, half), at = ht_draft_at(g, unit, mb);
-    assert(!g->sharded || half == HT_ALL_SUB_OPS);
+    assert(!g->sharded || half == ht_draft_sub_ops(g, unit));
     /* The embedding's backward needs no parameters. In a draft of one rank they are gathered and fetched all the same,
        as whole modules are before their backward; a pipeline brings only what is read, unless it has gathered all. */
     if (unit > 0 || !g->holder || g->sharded) read_param(g, unit, mb, ends ? ENDS_USE : BETWEEN);
@@ -204,13 +222,15 @@ int32_t ht_draft_backward_half(struct ht_draft *g, int32_t unit, int32_t mb, uns
         head_gradients(g, unit, mb);
     else if (begins)
         on_device(g, g->dx[ht_draft_at(g, unit + 1, mb)], HT_NEED | HT_RELEASE);
-    if (ends) on_device(g, g->x[at], HT_NEED | HT_RELEASE);
+    if (ends) on_device(g, g->x[at], masked && g->holder[unit - 1] == g->holder[unit] ? HT_NEED : HT_NEED | HT_RELEASE);
+    if (reads_mask(g, unit)) on_device(g, g->x[ht_draft_at(g, unit + 1, mb)], HT_NEED | HT_RELEASE);
     on_activations(g, unit, mb, reads & ~later, HT_NEED | HT_RELEASE);
     on_activations(g, unit, mb, reads & later, HT_NEED);
     on_device(g, g->dx[at], begins ? HT_PRODUCE : HT_UPDATE);
     /* The head has already written its part of a tied table's gradient, unless it has a table of its own. */
     bool summed = ht_draft_head_has_summed(g, unit), by_head = unit == 0 && g->scenario->model.tied && !g->table;
-    on_device(g, fresh_gradient(g, unit, mb, !summed), !begins || (by_head && !summed) ? HT_UPDATE : HT_PRODUCE);
+    bool adds = (!begins && !apart) || (by_head && !summed);
+    on_device(g, fresh_gradient(g, unit, mb, !summed), adds ? HT_UPDATE : HT_PRODUCE);
     scratch(g, unit, mb, half, true);
     return op;
 }
@@ -225,7 +245,7 @@ static int32_t accumulate(struct ht_draft *g, int32_t lane, int32_t unit, int32_
 {
     const struct ht_draft_state *x = g->state;
     int32_t at = ht_draft_at(g, unit, mb), of = ht_draft_unit(g, unit);
-    int64_t params = x->reduce_once ? ht_unit_params(&g->scenario->model, of) : ht_draft_shard(g, unit)->padded;
+    int64_t params = x->reduce_once ? ht_draft_params(g, unit) : ht_draft_shard(g, unit)->padded;
     enum ht_tier tier = tier_of(g, lane);
     struct ht_work w = ht_accumulate_work(g->scenario, g->schedule->lanes[lane].kind, of, params);
     w.dtype = ht_stepped_gradient(&g->scenario->numerics, g->rounds);
@@ -254,8 +274,8 @@ static void add_to_sum(struct ht_draft *g, int32_t unit, int32_t mb, bool begins
 int32_t ht_draft_backward(struct ht_draft *g, int32_t unit, int32_t mb)
 {
     gather_params(g, unit, mb);
-    int32_t op =
-        mb < g->own_mb ? ht_draft_backward_half(g, unit, mb, HT_ALL_SUB_OPS) : skip_pass(g, unit, mb, ENDS_USE);
+    int32_t op = mb < g->own_mb ? ht_draft_backward_half(g, unit, mb, ht_draft_sub_ops(g, unit))
+                                : skip_pass(g, unit, mb, ENDS_USE);
     if (!g->sharded || g->holder) return op;
     if (head_uses_table(g, unit) && ht_draft_head_has_summed(g, 0)) add_to_sum(g, 0, mb, true);
     if (g->state->reduce_once) add_to_sum(g, unit, mb, !ht_draft_head_has_summed(g, unit));
@@ -287,7 +307,8 @@ int32_t ht_draft_step(struct ht_draft *g, int32_t lane, int32_t unit, int32_t n,
     struct ht_label about = ht_draft_label(g, unit, -1);
     enum ht_tier tier = tier_of(g, lane);
     int64_t params = 0;
-    about.n_units = n;
+    if (n > 1) about.sub_ops = HT_ALL_SUB_OPS;
+    about.n_units = ht_draft_unit(g, unit + n - 1) - about.unit + 1;
     for (int32_t u = unit; u < unit + n; u++) params += ht_draft_shard(g, u)->padded;
     struct ht_work w = ht_step_work(g->scenario, g->schedule->lanes[lane].kind, about.unit, params, g->rounds);
     int32_t op = ht_add_op(g->schedule, HT_OP_OPTIMIZER_STEP, lane, about, add_work(g, w));

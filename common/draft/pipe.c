@@ -159,13 +159,16 @@ static void emit(struct ht_pipe *g)
 
 /* ---- whole graph ----------------------------------------------------------------------------------------------- */
 
-/* Cuts the activations of the blocks whose attention alone is dropped. */
+/* Cuts the activations of the blocks whose attention alone is dropped. An attention half has no proj (draft.c). */
 static void cut(struct ht_pipe *g)
 {
-    static const unsigned parts[] = {1u << HT_SUB_ATTENTION, HT_ALL_SUB_OPS & ~(1u << HT_SUB_ATTENTION)};
-    for (int32_t u = 1; u < ht_pipe_head(g); u++)
-        for (int32_t j = 0; j < g->d.own_mb && ht_pipe_dropped(g, u) == parts[0]; j++)
+    const unsigned attention = 1u << HT_SUB_ATTENTION;
+    for (int32_t u = 1; u < ht_pipe_head(g); u++) {
+        unsigned kept = ht_draft_sub_ops(&g->d, u) & ~attention;
+        const unsigned parts[] = {attention, ht_pipe_is_half(g, u) ? kept & ~(1u << HT_SUB_PROJ) : kept};
+        for (int32_t j = 0; j < g->d.own_mb && ht_pipe_dropped(g, u) == attention; j++)
             ht_draft_cut(&g->d, u, j, parts, HT_COUNT(parts));
+    }
 }
 
 /* Adds the rows, and makes those resident that stay in memory between iterations. */

@@ -4,7 +4,9 @@
  * common/schedule/pipeline.h has the orders.
  *
  * Units to stages. Backward stage q has an equal share of the blocks (sizes differ by one if the stages do not divide
- * them), or as many as the plan says. The first stage also has the embedding, the last one the head. Forward stage i is
+ * them), or as many as the plan says, also half ones: a stage may end between a block's attention and its MLP, and what
+ * the projection keeps is then its message (common/draft/layout.h). A block that one pipeline cuts there is passed in
+ * halves by all. The first stage also has the embedding, the last one the head. Forward stage i is
  * backward stages d i .. d i + d - 1. The head's forward runs where and when its backward does, so that the logits of
  * only one micro-batch are in memory at a time. Its input X(L+1,j) is a message like others.
  *
@@ -102,6 +104,9 @@ struct ht_pipe_hooks {
     void (*end)(struct ht_pipe *g, const struct ht_pipe_pass *x);   /* called after its boundary has been sent */
 };
 
+/* Values of the plan variable recompute: what blocks drop. */
+enum { HT_RECOMPUTES_NOTHING, HT_RECOMPUTES_BLOCKS, HT_RECOMPUTES_ATTENTION };
+
 struct ht_pipe_style {
     enum ht_pipe_order order;
     int32_t v, d;
@@ -112,12 +117,12 @@ struct ht_pipe_style {
        them. NULL: as even as possible. */
     const int64_t *blocks;
     int32_t n_blocks;
+    bool halves; /* blocks counts halves of blocks. Only with a layout, d = 1, and on the devices */
     int32_t (*backward_rank)(const struct ht_pipe_shape *p, int32_t q); /* rank of a backward stage, as in the shape */
     /* Parameters and optimizer are in host memory, and a stage is stepped there when its sum arrives. Else they are on
        the device, and all stages are stepped after all passes. */
     bool offload;
-    /* States of several pipelines that keep them on the devices: 0: each has all; 1: ZeRO-1; 2: ZeRO-2. ht_pipe_shard has
-       cut the layout. */
+    /* States of several pipelines that keep them on the devices: 0: each has all; 1: ZeRO-1; 2: ZeRO-2. */
     int32_t zero;
     bool reduce_whole; /* ZeRO-1 all-reduces gradients; else it reduce-scatters them */
     /* Gradients are reduced when a rank's passes have ended, all-reduced in buckets of at most so many elements; 0: each
@@ -142,12 +147,15 @@ struct ht_pipe_style {
     struct ht_pipe_hooks hooks;
 };
 
-/* Cuts the layout for a style with ZeRO: a unit's states, in even shards, over the ranks that step it in the pipelines. */
-void ht_pipe_shard(const struct ht_scenario *scenario, const struct ht_pipe_style *style, struct ht_layout *layout);
+/* Cuts the layout as the style says: blocks in the middle of which a stage ends, into halves; with ZeRO a unit's states,
+   in even shards, over the ranks that step it in the pipelines. To be called before the functions below. Returns
+   HT_BAD_INPUT if the blocks do not match the stages or the model, or the model's cannot be halved. */
+enum ht_status ht_pipe_lay_out(const struct ht_scenario *scenario, const struct ht_pipe_style *style,
+                               struct ht_layout *layout, struct ht_error *err);
 
 /* Returns HT_INFEASIBLE, with one line, if the scenario has too few blocks for the stages, micro-batches that the order
    cannot take, a tied table on two ranks of a pipeline that offloads, or asks for an exact undo of steps that keep no
-   log. Returns HT_BAD_INPUT if the blocks do not match the stages or the model. */
+   log. Returns HT_BAD_INPUT if the blocks do not match the stages or the model, or ZeRO the pipelines. */
 enum ht_status ht_pipe_check(const struct ht_scenario *scenario, const struct ht_pipe_style *style,
                              struct ht_error *err);
 
@@ -164,6 +172,12 @@ int32_t ht_pipe_first_unit(const struct ht_scenario *scenario, const struct ht_p
 /* Returns the number of stages for each of `of` devices or stages: `wanted`, or fewer if there is not one block for
    each; at least 1. */
 int64_t ht_pipe_stages_each(const struct ht_scenario *scenario, int64_t wanted, int64_t of);
+/* Adds what is recomputed to a plan: recompute, segment and c as the settings have them; else nothing, and of blocks that are
+   recomputed one at a time, or with whole_stages all of a stage. HT_BAD_INPUT if the settings contradict each other. The
+   style of such a plan follows from it. */
+enum ht_status ht_pipe_plan_recomputation(const struct ht_settings *settings, bool whole_stages, struct ht_error *err,
+                                          struct ht_plan *out);
+void ht_pipe_read_recomputation(const struct ht_plan *plan, struct ht_pipe_style *style);
 /* Records the inputs from which a plan derives the number of stages. */
 void ht_pipe_plan_inputs(const struct ht_scenario *scenario, struct ht_plan *plan);
 

@@ -55,11 +55,12 @@ void ht_pipe_reduce_scatter(struct ht_pipe *g, int32_t unit, int32_t mb)
 /* Returns the first unit of the bucket that ends with a unit. */
 static int32_t bucket_of(const struct ht_pipe *g, int32_t last)
 {
-    int64_t elements = ht_unit_params(&g->d.scenario->model, last);
+    int64_t elements = ht_draft_params(&g->d, last);
     int32_t first = last;
+    if (ht_pipe_is_half(g, last)) return last; /* a label is of one half, or of whole units */
     for (; first > 0 && ht_pipe_same_group(g->holders, first - 1, last); first--) {
-        elements += ht_unit_params(&g->d.scenario->model, first - 1);
-        if (elements > g->style->bucket) break;
+        elements += ht_draft_params(&g->d, first - 1);
+        if (elements > g->style->bucket || ht_pipe_is_half(g, first - 1)) break;
     }
     return first;
 }

@@ -73,6 +73,11 @@ static inline int32_t ht_pipe_head(const struct ht_pipe *g)
 {
     return g->d.n_units - 1;
 }
+/* Returns true if a unit is a half of a block. */
+static inline bool ht_pipe_is_half(const struct ht_pipe *g, int32_t unit)
+{
+    return ht_is_half(ht_draft_sub_ops(&g->d, unit));
+}
 /* Returns the rank that steps a unit and whose node's memory holds it. */
 static inline int32_t ht_pipe_owner(const struct ht_pipe *g, int32_t unit)
 {

@@ -42,10 +42,13 @@ static void drop_head(struct ht_pipe *g, int32_t rank, int64_t n)
     if (g->d.scenario->model.tied) drop_param(g, rank, n, 0);
 }
 
-/* Returns the first block of a block's segment. */
+/* Returns the first block of a block's segment. A half of a block is a segment, and ends the one before. */
 static int32_t segment_of(const struct ht_pipe *g, int32_t unit)
 {
-    int32_t begin = ht_pipe_first_block(g, g->stage_of[unit]);
+    int32_t stage = ht_pipe_first_block(g, g->stage_of[unit]), begin = unit;
+    if (ht_pipe_is_half(g, unit)) return unit;
+    if (!g->style->halves) begin = stage;
+    while (begin > stage && !ht_pipe_is_half(g, begin - 1)) begin--;
     return g->style->segment ? unit - (unit - begin) % g->style->segment : begin;
 }
 
@@ -125,6 +128,7 @@ static void recompute(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pass
 {
     int32_t j = x->micro_batch;
     bool last = end == ht_pipe_end_block(g, x->stage);
+    if (!ht_pipe_dropped(g, begin)) return; /* a half without attention, which alone is dropped */
     ht_draft_recompute(&g->d, begin, end - begin, j, ht_pipe_dropped(g, begin));
     in_pass(g, rank, x);
     if (last && !g->style->early_recompute) ht_op_after(g->d.schedule, g->arrival[x->stage * g->d.n_mb + j]);
@@ -152,7 +156,10 @@ void ht_pipe_backward_pass(struct ht_pipe *g, int32_t rank, int64_t n)
     const struct ht_pipe_pass *x = &g->passes[rank * g->n_passes + n];
     int32_t q = x->stage, begin = ht_pipe_first_block(g, q), end = ht_pipe_end_recomputed(g, q);
     bool at_once = g->style->recompute && !g->style->segment;
-    if (at_once) recompute(g, rank, x, begin, end);
+    for (int32_t u = begin, next = begin; u < end && at_once; u = next) {
+        for (next++; next < end && segment_of(g, next) == u;) next++;
+        recompute(g, rank, x, u, next);
+    }
     if (ht_pipe_has_head(g, q)) head(g, rank, n, x);
     for (int32_t u = ht_pipe_end_block(g, q) - 1; u >= begin; u--) {
         if (u < end && !at_once && (u + 1 == end || segment_of(g, u + 1) == u + 1))

@@ -63,25 +63,66 @@ static const int64_t *blocks_of(const struct ht_scenario *sc, const struct ht_pi
     return y->n_blocks == stages_of(y, &own) ? y->blocks : y->blocks + before;
 }
 
+/* Returns the unit of the layout that is, or begins with, the nth half of all blocks. */
+static int32_t unit_of_half(const struct ht_layout *l, int64_t n)
+{
+    int32_t u = (int32_t)(1 + n / 2); /* if no block before is cut */
+    while (l->units[u].unit < 1 + n / 2) u++;
+    return u + (int32_t)(n % 2);
+}
+
 /* Returns the first unit of backward stage q of n stages. */
-static int32_t first_unit(const struct ht_scenario *sc, const int64_t *blocks, int64_t n, int32_t q)
+static int32_t first_unit(const struct ht_scenario *sc, const struct ht_pipe_style *y, const int64_t *blocks, int64_t n,
+                          int32_t q)
 {
     int64_t block = blocks ? 0 : q * sc->model.layers / n;
     if (q == 0) return 0;
-    if (q == n) return (int32_t)ht_model_units(&sc->model);
+    if (q == n) return y->layout ? y->layout->n_units : (int32_t)ht_model_units(&sc->model);
     for (int32_t i = 0; i < q && blocks; i++) block += blocks[i];
-    return (int32_t)(1 + block);
+    return y->halves ? unit_of_half(y->layout, block) : (int32_t)(1 + block);
 }
 
 int32_t ht_pipe_first_unit(const struct ht_scenario *scenario, const struct ht_pipe_style *y, int32_t q)
 {
-    return first_unit(scenario, y->blocks, ht_scenario_ranks(scenario) * y->v * y->d, q);
+    return first_unit(scenario, y, y->blocks, ht_scenario_ranks(scenario) * y->v * y->d, q);
 }
 
 int32_t ht_pipe_first_unit_in(const struct ht_scenario *sc, const struct ht_pipe_style *y, int32_t k, int32_t q)
 {
     struct ht_replica x = replica_of(sc, y, k);
-    return first_unit(sc, blocks_of(sc, y, k), stages_of(y, &x), q);
+    return first_unit(sc, y, blocks_of(sc, y, k), stages_of(y, &x), q);
+}
+
+/* Checks that the blocks have one element per stage, of all pipelines or of each, and that each pipeline has the
+   model's. */
+static enum ht_status check_blocks(const struct ht_scenario *sc, const struct ht_pipe_style *y, struct ht_error *err)
+{
+    const struct ht_model *m = &sc->model;
+    const char *what = y->halves ? "half blocks" : "blocks";
+    int64_t all = 0, each = -1, each_block = y->halves ? 2 : 1;
+    if (!y->blocks) return HT_OK;
+    if (y->halves && m->arch == HT_ARCH_DIT)
+        return ht_fail(err, HT_BAD_INPUT, "%s has blocks whose halves share parameters; expected blocks of each stage",
+                       m->name);
+    for (int32_t k = 0; k < pipelines(y); k++) {
+        struct ht_replica x = replica_of(sc, y, k);
+        int64_t n = stages_of(y, &x);
+        each = k == 0 || each == n ? n : -1;
+        all += n;
+    }
+    if (y->n_blocks != all && y->n_blocks != each)
+        return ht_fail(err, HT_BAD_INPUT, "%s has %d element%s; expected %lld, one a stage",
+                       y->halves ? "halves" : "blocks", y->n_blocks, y->n_blocks == 1 ? "" : "s", (long long)all);
+    for (int32_t k = 0; k < pipelines(y); k++) {
+        struct ht_replica x = replica_of(sc, y, k);
+        const int64_t *blocks = blocks_of(sc, y, k);
+        int64_t sum = 0;
+        for (int64_t i = 0; i < stages_of(y, &x); i++) sum += blocks[i];
+        if (sum != each_block * m->layers)
+            return ht_fail(err, HT_BAD_INPUT, "the stages of a pipeline have %lld %s: expected the %lld of %s",
+                           (long long)sum, what, (long long)(each_block * m->layers), m->name);
+    }
+    return HT_OK;
 }
 
 /* ---- who steps which unit -------------------------------------------------------------------------------------- */
@@ -96,7 +137,7 @@ struct ht_pipe_holders ht_pipe_find_holders(const struct ht_scenario *sc, const 
         const int64_t *blocks = blocks_of(sc, y, k);
         int32_t n = ht_pipe_backward_stages(&shape);
         for (int32_t q = 0, u = 0; q < n; q++)
-            for (int32_t end = first_unit(sc, blocks, n, q + 1); u < end; u++)
+            for (int32_t end = first_unit(sc, y, blocks, n, q + 1); u < end; u++)
                 h.stage[k * h.n_units + u] = ht_pipe_backward_rank(&shape, q);
     }
     return h;
@@ -121,7 +162,8 @@ bool ht_pipe_same_group(const struct ht_pipe_holders *h, int32_t a, int32_t b)
     return same;
 }
 
-void ht_pipe_shard(const struct ht_scenario *sc, const struct ht_pipe_style *y, struct ht_layout *l)
+/* Cuts a unit's states over the ranks that step it. */
+static void shard(const struct ht_scenario *sc, const struct ht_pipe_style *y, struct ht_layout *l)
 {
     struct ht_pipe_holders h = ht_pipe_find_holders(sc, y, l);
     int32_t *ranks = HT_NEW_ARRAY(int32_t, 2 * l->n_replicas);
@@ -131,11 +173,37 @@ void ht_pipe_shard(const struct ht_scenario *sc, const struct ht_pipe_style *y, 
         struct ht_model part = ht_model_part(&sc->model, q, l->tp);
         for (int32_t u = 0; u < l->n_units; u++) {
             int32_t n = ht_pipe_group(&h, u, q, ranks);
-            ht_layout_cut_over(l, u, ht_unit_params(&part, u), ranks, n);
+            ht_layout_cut_over(l, u, ht_layout_params(l, &part, u), ranks, n);
         }
     }
     free(ranks);
     free(h.stage);
+}
+
+/* Cuts the blocks in the middle of which a stage of any pipeline ends. */
+static void halve(const struct ht_scenario *sc, const struct ht_pipe_style *y, struct ht_layout *l)
+{
+    bool *cut = HT_NEW_ARRAY(bool, ht_model_units(&sc->model));
+    for (int32_t k = 0; k < l->n_replicas; k++) {
+        const int64_t *halves = blocks_of(sc, y, k);
+        int64_t at = 0, n = stages_of(y, &l->replicas[k]);
+        for (int64_t i = 0; i < n; i++) {
+            at += halves[i];
+            if (at % 2) cut[1 + at / 2] = true;
+        }
+    }
+    ht_layout_halve(l, sc, cut);
+    free(cut);
+}
+
+enum ht_status ht_pipe_lay_out(const struct ht_scenario *sc, const struct ht_pipe_style *y, struct ht_layout *l,
+                               struct ht_error *err)
+{
+    enum ht_status status = check_blocks(sc, y, err);
+    if (status) return status;
+    if (y->halves) halve(sc, y, l);
+    if (y->zero && l->n_replicas > 1) shard(sc, y, l);
+    return HT_OK;
 }
 
 /* ---- parameters that a pass reads ------------------------------------------------------------------------------ */
@@ -165,7 +233,8 @@ int32_t ht_pipe_end_recomputed(const struct ht_pipe *g, int32_t q)
 unsigned ht_pipe_dropped(const struct ht_pipe *g, int32_t unit)
 {
     if (!g->style->recompute || unit >= ht_pipe_end_recomputed(g, g->stage_of[unit])) return 0;
-    return g->style->attention_only && unit > 0 ? 1u << HT_SUB_ATTENTION : HT_ALL_SUB_OPS;
+    if (!g->style->attention_only || unit == 0) return HT_ALL_SUB_OPS;
+    return 1u << HT_SUB_ATTENTION & ht_draft_sub_ops(&g->d, unit);
 }
 
 bool ht_pipe_forward_has_head(const struct ht_pipe *g, int32_t i)
@@ -203,41 +272,13 @@ struct ht_control ht_pipe_control(const struct ht_scenario *scenario, const stru
     return c;
 }
 
-/* Checks that the blocks have one element per stage, of all pipelines or of each, and that each pipeline has the
-   model's. */
-static enum ht_status check_blocks(const struct ht_scenario *sc, const struct ht_pipe_style *y, struct ht_error *err)
-{
-    const struct ht_model *m = &sc->model;
-    int64_t all = 0, each = -1;
-    if (!y->blocks) return HT_OK;
-    for (int32_t k = 0; k < pipelines(y); k++) {
-        struct ht_replica x = replica_of(sc, y, k);
-        int64_t n = stages_of(y, &x);
-        each = k == 0 || each == n ? n : -1;
-        all += n;
-    }
-    if (y->n_blocks != all && y->n_blocks != each)
-        return ht_fail(err, HT_BAD_INPUT, "blocks has %d element%s; expected %lld, one a stage", y->n_blocks,
-                       y->n_blocks == 1 ? "" : "s", (long long)all);
-    for (int32_t k = 0; k < pipelines(y); k++) {
-        struct ht_replica x = replica_of(sc, y, k);
-        const int64_t *blocks = blocks_of(sc, y, k);
-        int64_t sum = 0;
-        for (int64_t i = 0; i < stages_of(y, &x); i++) sum += blocks[i];
-        if (sum != m->layers)
-            return ht_fail(err, HT_BAD_INPUT, "the stages of a pipeline have %lld blocks: expected the %lld of %s",
-                           (long long)sum, (long long)m->layers, m->name);
-    }
-    return HT_OK;
-}
-
 static enum ht_status check_pipeline(const struct ht_scenario *scenario, const struct ht_pipe_style *y,
                                      const struct ht_replica *x, struct ht_error *err)
 {
     const struct ht_model *m = &scenario->model;
     struct ht_pipe_shape p = ht_pipe_replica_shape(y, x);
     int64_t stages = stages_of(y, x);
-    if (m->layers < stages)
+    if (!y->halves && m->layers < stages)
         return ht_fail(err, HT_INFEASIBLE,
                        "%s has %lld blocks for %lld stages (%d devices, v = %d, d = %d): expected at least one each",
                        m->name, (long long)m->layers, (long long)stages, p.ranks, p.v, p.d);
@@ -298,6 +339,34 @@ int64_t ht_pipe_stages_each(const struct ht_scenario *scenario, int64_t wanted, 
 {
     int64_t most = scenario->model.layers / of;
     return most < 1 ? 1 : wanted < most ? wanted : most;
+}
+
+enum ht_status ht_pipe_plan_recomputation(const struct ht_settings *settings, bool whole_stages, struct ht_error *err,
+                                          struct ht_plan *out)
+{
+    int64_t recompute = ht_setting(settings, "recompute", HT_RECOMPUTES_NOTHING);
+    bool attention = recompute == HT_RECOMPUTES_ATTENTION;
+    int64_t segment = ht_setting(settings, "segment", attention || !whole_stages), c = ht_setting(settings, "c", 0);
+    ht_plan_set(out, "recompute", recompute);
+    if (!recompute && (ht_setting_variable(settings, "segment") || c))
+        return ht_fail(err, HT_BAD_INPUT, "%s is set beside recompute=0; expected recompute=1 or 2",
+                       c ? "c" : "segment");
+    if (attention && segment != 1)
+        return ht_fail(err, HT_BAD_INPUT,
+                       "segment=%lld is set beside recompute=2; expected 1: attention is recomputed "
+                       "block by block",
+                       (long long)segment);
+    if (recompute) ht_plan_set(out, "segment", segment);
+    if (c) ht_plan_set(out, "c", c);
+    return HT_OK;
+}
+
+void ht_pipe_read_recomputation(const struct ht_plan *plan, struct ht_pipe_style *y)
+{
+    y->recompute = ht_plan_get(plan, "recompute");
+    y->segment = (int32_t)ht_plan_get(plan, "segment");
+    y->recomputed = (int32_t)ht_plan_get(plan, "c");
+    y->attention_only = ht_plan_get(plan, "recompute") == HT_RECOMPUTES_ATTENTION;
 }
 
 void ht_pipe_plan_inputs(const struct ht_scenario *scenario, struct ht_plan *plan)

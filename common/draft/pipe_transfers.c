@@ -103,6 +103,8 @@ struct ht_pipe_message ht_pipe_message(struct ht_pipe *g, int32_t from, int32_t 
     struct ht_label about = g->d.schedule->tensors[tensor].label;
     int64_t bytes = g->d.schedule->tensors[tensor].bytes;
     bool free = g->style->free_messages;
+    /* The attention's backward reads what the projection keeps for the mask of dropout. */
+    bool stays = g->d.schedule->tensors[tensor].class == HT_ACTIVATION && g->d.scenario->model.dropout;
     /* Kernels of both devices move what goes through host memory, and with one hardware queue the receiver's cannot run
        before the pass under way has ended. */
     bool meets = g->style->blocking_sends && g->d.links[ht_pipe_rank(g, to)].staged_in >= 0;
@@ -117,7 +119,7 @@ struct ht_pipe_message ht_pipe_message(struct ht_pipe *g, int32_t from, int32_t 
         ht_op_match(g->d.schedule, g->match);
         ht_op_after(g->d.schedule, after);
         if (meets) ht_op_after(g->d.schedule, g->computed[to]);
-        ht_op_effect(g->d.schedule, tensor, HT_DEVICE, receives ? HT_PRODUCE : HT_NEED | HT_RELEASE);
+        ht_op_effect(g->d.schedule, tensor, HT_DEVICE, receives ? HT_PRODUCE : stays ? HT_NEED : HT_NEED | HT_RELEASE);
         if (!free) ht_charge_message(g->d.schedule, g->d.links, ht_pipe_rank(g, receives ? from : to), false, bytes);
     }
     g->match++;

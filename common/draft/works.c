@@ -86,7 +86,7 @@ int64_t ht_step_traffic_bytes(const struct ht_scenario *s, enum ht_dtype grad)
     return adam + (int64_t)ht_step_beside_bytes(&s->software.step, n->param, grad);
 }
 
-int64_t ht_all_reduce_elements(const struct ht_scenario *s, int64_t unit, int64_t members)
+int64_t ht_all_reduce_elements(int64_t params, int64_t members)
 {
-    return 2 * (members - 1) * ((ht_unit_params(&s->model, unit) + members - 1) / members);
+    return 2 * (members - 1) * ((params + members - 1) / members);
 }

@@ -30,9 +30,9 @@ struct ht_work ht_uneven_collective_work(enum ht_op_kind kind, int32_t ranks, en
    software may do more beside it. */
 int64_t ht_step_traffic_bytes(const struct ht_scenario *s, enum ht_dtype grad);
 
-/* Returns the elements of a unit's gradient that pass a member of an all-reduce each way. A ring does a reduce-scatter
+/* Returns the elements of a gradient of `params` elements that pass a member of an all-reduce each way. A ring does a reduce-scatter
    and an all-gather: (n - 1) / n of the elements, twice, in parts rounded up (Patarasuk and Yuan, "Bandwidth Optimal
    All-reduce Algorithms for Clusters of Workstations", JPDC 69(2), 2009). members >= 1. */
-int64_t ht_all_reduce_elements(const struct ht_scenario *s, int64_t unit, int64_t members);
+int64_t ht_all_reduce_elements(int64_t params, int64_t members);
 
 #endif

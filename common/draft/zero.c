@@ -56,7 +56,7 @@ static struct ht_zero_group everyone(const struct ht_draft *g)
 /* Returns the elements of the shard of a group's i-th rank. */
 static int64_t shard_of(const struct ht_draft *g, int32_t unit, const struct ht_zero_group *group, int32_t i)
 {
-    return ht_layout_shard(g->layout, ht_draft_unit(g, unit), group->ranks ? group->ranks[i] : i)->padded;
+    return ht_draft_shard_of(g, unit, group->ranks ? group->ranks[i] : i)->padded;
 }
 
 /* Returns the elements that pass a rank each way. In a ring all shards but one pass it, whether parameters or sums. We
@@ -65,7 +65,7 @@ static int64_t shard_of(const struct ht_draft *g, int32_t unit, const struct ht_
    this round (takes_part false) only sends its shard, or only receives it. */
 static int64_t traffic(const struct ht_draft *g, int32_t unit, bool takes_part, const struct ht_zero_group *group)
 {
-    int64_t own = ht_layout_shard(g->layout, ht_draft_unit(g, unit), g->rank)->padded, all = 0;
+    int64_t own = ht_draft_shard_of(g, unit, g->rank)->padded, all = 0;
     for (int32_t i = 0; i < group->n; i++) all += shard_of(g, unit, group, i);
     return takes_part ? all - own : own;
 }
@@ -157,8 +157,7 @@ void ht_zero_all_reduce(struct ht_draft *g, int32_t unit, int32_t n, const struc
     const struct ht_numerics *x = &g->scenario->numerics;
     struct ht_schedule *s = g->schedule;
     int64_t elements = 0;
-    for (int32_t u = unit; u < unit + n; u++)
-        elements += ht_all_reduce_elements(g->scenario, ht_draft_unit(g, u), group->n);
+    for (int32_t u = unit; u < unit + n; u++) elements += ht_all_reduce_elements(ht_draft_params(g, u), group->n);
     collective(g, HT_OP_ALL_REDUCE, g->lanes->reduce, unit, g->n_mb > 1 ? x->accumulate : x->reduce, elements, 0,
                group);
     s->ops[s->n_ops - 1].label.n_units = n;

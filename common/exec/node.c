@@ -162,6 +162,11 @@ static enum ht_status make_space(struct ht_node *n, int32_t space, struct ht_spa
 {
     bool leads = ht_node_leads(n);
     if (!is_here(n, space)) return HT_OK;
+    if (size.memory) {
+        n->bases[space] = size.memory;
+        return leads ? ht_arena_create_over(size.memory, size.capacity_bytes, size.slack_bytes, err, &n->arenas[space])
+                     : HT_OK;
+    }
     if (leads && space == n->rank) { /* an arena with memory of its own has guards and poison */
         enum ht_status status = ht_arena_create(size.capacity_bytes, size.slack_bytes, false, err, &n->arenas[space]);
         if (!status) n->bases[space] = ht_arena_base(n->arenas[space], NULL);

@@ -31,6 +31,8 @@ struct ht_arena;
 struct ht_space_size {
     int64_t capacity_bytes, slack_bytes;
     bool of_files; /* a disk's: addresses that nobody can touch (common/mem/disk.h), in blocks of 4096 */
+    void
+        *memory; /* of this rank's own device: a GPU's, of capacity and slack, borrowed; NULL: ht_node_create maps it */
 };
 
 /* Creates the node's shared memory. All ranks of `comm`, which are those of the schedule, call it with the same

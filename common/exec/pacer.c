@@ -14,6 +14,7 @@
 #include "common/exec/pacer.h"
 
 #include "common/base/array.h"
+#include "common/base/clock.h"
 #include "common/base/futex.h"
 #include "common/base/interrupt.h"
 #include "common/exec/pacer_link.h"
@@ -60,13 +61,6 @@ struct ht_pacer {
     pthread_t thread;
 };
 
-static int64_t wall_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 static int64_t modelled_ns(const struct ht_pacer *p, int64_t wall)
 {
     return (int64_t)((double)(wall - p->origin_ns) / p->scale);
@@ -102,7 +96,7 @@ void ht_pacer_begin(struct ht_pacer_table *table, int32_t lane, int32_t iteratio
     struct entry *r = &table->entries[lane];
     r->iteration = iteration;
     r->op = op;
-    r->begin_ns = wall_ns();
+    r->begin_ns = ht_now_ns();
     atomic_store_explicit(&r->state, POSTED, memory_order_release);
     ring(table);
 }
@@ -111,7 +105,7 @@ int64_t ht_pacer_end(struct ht_pacer_table *table, int32_t lane, const atomic_bo
 {
     enum { POLL_NS = 100000000 };
     struct entry *r = &table->entries[lane];
-    int64_t done_ns = wall_ns();
+    int64_t done_ns = ht_now_ns();
     for (unsigned state; (state = atomic_load_explicit(&r->state, memory_order_acquire)) != FREE;) {
         if (atomic_load(&table->over) || (cancelled && atomic_load(cancelled))) return 0;
         if (kill(table->server_pid, 0) && errno == ESRCH) return 0;
@@ -279,7 +273,7 @@ static void take_messages(struct ht_pacer *p)
    late would be paced as if it had begun with ops that ended before. Returns the time of the last. */
 static int64_t catch_up(struct ht_pacer *p, int64_t last)
 {
-    int64_t now = modelled_ns(p, wall_ns());
+    int64_t now = modelled_ns(p, ht_now_ns());
     for (;;) {
         take_messages(p);
         struct entry *post = first_post(p);
@@ -315,12 +309,12 @@ static void *serve(void *arg)
         if (p->link) ht_pacer_link_tick(p->link);
         unsigned doorbell = atomic_load_explicit(&p->table->doorbell, memory_order_acquire);
         last = catch_up(p, last);
-        int64_t sleep_ns = p->heap.n ? wall_of(p, p->heap.entries[0].time_ns) - wall_ns() : IDLE_NS;
+        int64_t sleep_ns = p->heap.n ? wall_of(p, p->heap.entries[0].time_ns) - ht_now_ns() : IDLE_NS;
         if (sleep_ns > 0) ht_futex_wait_shared(&p->table->doorbell, doorbell, sleep_ns < IDLE_NS ? sleep_ns : IDLE_NS);
     }
     atomic_store(&p->table->over, true);
     if (p->link) ht_pacer_link_over(p->link);
-    for (int32_t lane = 0; lane < p->table->n_lanes; lane++) release(&p->table->entries[lane], wall_ns());
+    for (int32_t lane = 0; lane < p->table->n_lanes; lane++) release(&p->table->entries[lane], ht_now_ns());
     return NULL;
 }
 
@@ -369,7 +363,7 @@ enum ht_status ht_pacer_start(const struct ht_schedule *s, const int64_t *cost_n
     p->posted = HT_NEW_ARRAY(int32_t, s->n_ops);
     enum ht_status status = ht_sim_groups_init(s, cost_ns, err, &p->groups);
     if (status == HT_OK) status = make_flows(p, err);
-    p->origin_ns = wall_ns();
+    p->origin_ns = ht_now_ns();
     table->server_pid = (int32_t)getpid();
     if (status == HT_OK && link) ht_pacer_link_on_message(link, ring_for_message, p);
     if (status == HT_OK) {

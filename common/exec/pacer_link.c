@@ -1,6 +1,7 @@
 #include "common/exec/pacer_link.h"
 
 #include "common/base/array.h"
+#include "common/base/clock.h"
 #include "common/comm/tags.h"
 #include "common/exec/node_clock.h"
 
@@ -44,13 +45,6 @@ struct ht_pacer_link {
     void (*on_message)(void *ctx);
     void *on_message_ctx;
 };
-
-static int64_t clock_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
 
 /* Returns the range of peers in use. */
 static void peers_of(const struct ht_pacer_link *l, int32_t *begin, int32_t *end)
@@ -123,7 +117,7 @@ void ht_pacer_link_end(struct ht_pacer_link *l, const int32_t *ranks, int32_t n,
 
 void ht_pacer_link_tick(struct ht_pacer_link *l)
 {
-    int64_t now = clock_ns();
+    int64_t now = ht_now_ns();
     if (ht_pacer_link_decides(l) || now - l->pinged_ns < PING_NS) return;
     l->pinged_ns = now;
     send_to(&l->peers[0], (struct ht_pacer_message){.kind = HT_PACER_PING, .asked_ns = now});
@@ -141,7 +135,7 @@ void ht_pacer_link_over(struct ht_pacer_link *l)
 /* Takes a comparison if it is more exact than what is known by now: the known error grows with its age. */
 static void take_clock(struct ht_pacer_link *l, const struct ht_pacer_message *m)
 {
-    struct ht_node_offset found = ht_node_offset_of(m->asked_ns, clock_ns(), m->at_ns);
+    struct ht_node_offset found = ht_node_offset_of(m->asked_ns, ht_now_ns(), m->at_ns);
     pthread_mutex_lock(&l->lock);
     int64_t age_ns = found.at_ns - l->offset.at_ns;
     if (found.error_ns <= l->offset.error_ns + age_ns / 1000000 * DRIFT_PPM) l->offset = found;
@@ -174,7 +168,7 @@ static void *receive(void *arg)
         switch ((enum ht_pacer_message_kind)p->message.kind) {
         case HT_PACER_PING:
             p->message.kind = HT_PACER_PONG;
-            p->message.at_ns = clock_ns();
+            p->message.at_ns = ht_now_ns();
             send_to(p, p->message);
             continue;
         case HT_PACER_PONG:
@@ -262,7 +256,7 @@ enum ht_status ht_pacer_link_create(struct ht_comm *comm, const struct ht_hosts 
     l->comm = comm;
     l->hosts = hosts;
     l->offset = clock.offsets[0];
-    l->pinged_ns = clock_ns();
+    l->pinged_ns = ht_now_ns();
     l->peers = HT_NEW_ARRAY(struct peer, hosts->n);
     pthread_mutex_init(&l->lock, NULL);
     pthread_mutex_init(&l->calling, NULL);

@@ -502,13 +502,23 @@ enum ht_status ht_cluster_local(int64_t n_devices, int64_t device_cores, int64_t
     return HT_OK;
 }
 
-enum ht_status ht_cluster_local_gpu(const struct ht_gpu *gpu, struct ht_error *err, struct ht_cluster **out)
+enum ht_status ht_cluster_local_gpus(const struct ht_gpu *gpus, int64_t n, struct ht_error *err,
+                                     struct ht_cluster **out)
 {
     struct ht_link link;
     enum ht_status status = ht_link_load("pcie5-x16", err, &link);
-    if (status == HT_OK) status = ht_cluster_local(1, 0, 0, err, out);
+    if (status == HT_OK) status = ht_cluster_local(n, 1, 0, err, out);
     if (status != HT_OK) return status;
-    (*out)->nodes[0].groups[0].gpu = *gpu;
-    (*out)->nodes[0].pcie = link;
+    struct ht_machine *m = &(*out)->nodes[0];
+    free(m->groups);
+    m->groups = HT_NEW_ARRAY(struct ht_gpu_group, n);
+    m->n_groups = 0;
+    for (int64_t i = 0; i < n; i++) {
+        bool another = i == 0 || strcmp(gpus[i].name, gpus[i - 1].name) != 0;
+        if (another) m->groups[m->n_groups++].gpu = gpus[i];
+        m->groups[m->n_groups - 1].count++;
+    }
+    m->pcie = link;
+    m->peer = n == 1;
     return HT_OK;
 }

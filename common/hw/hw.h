@@ -213,9 +213,10 @@ enum ht_status ht_cluster_local(int64_t n_devices, int64_t device_cores, int64_t
    between them go at the rate of a copy in memory. HT_BAD_INPUT if the devices cannot be divided so. */
 enum ht_status ht_cluster_divide(struct ht_cluster *cluster, int64_t n, struct ht_error *err);
 
-/* Describes this machine with its GPU instead of emulated devices. The link to it is declared as PCIe 5; a profile
-   measures it. */
-enum ht_status ht_cluster_local_gpu(const struct ht_gpu *gpu, struct ht_error *err, struct ht_cluster **out);
+/* Describes this machine with its n GPUs (1 to 64) instead of emulated devices; messages between them go through host
+   memory. The links to them are declared as PCIe 5; a profile measures them. */
+enum ht_status ht_cluster_local_gpus(const struct ht_gpu *gpus, int64_t n, struct ht_error *err,
+                                     struct ht_cluster **out);
 
 /* Returns the rate of a large copy in one direction. */
 static inline double ht_link_rate(const struct ht_link *link)

@@ -100,7 +100,7 @@ static enum ht_status local_of(const struct ht_scenario_request *r, struct ht_er
 /* Creates the whole cluster. */
 static enum ht_status whole_of(const struct ht_scenario_request *r, struct ht_error *err, struct ht_cluster **out)
 {
-    bool local = !strcmp(r->cluster, "local"), gpu = local && r->local_gpu;
+    bool local = !strcmp(r->cluster, "local"), gpu = local && r->n_local_gpus;
     if (local && r->only)
         return ht_fail(err, HT_BAD_INPUT, "devices to use were given for cluster 'local'; expected --ranks");
     if (r->nodes && (!local || gpu))
@@ -111,7 +111,9 @@ static enum ht_status whole_of(const struct ht_scenario_request *r, struct ht_er
     if (r->device_cores)
         return ht_fail(err, HT_BAD_INPUT, "device cores were given for cluster '%s': expected cluster 'local'",
                        r->cluster);
-    if (!r->made) return gpu ? ht_cluster_local_gpu(r->local_gpu, err, out) : ht_cluster_load(r->cluster, err, out);
+    if (!r->made)
+        return gpu ? ht_cluster_local_gpus(r->local_gpus, r->n_local_gpus, err, out)
+                   : ht_cluster_load(r->cluster, err, out);
     *out = ht_cluster_copy(r->made);
     return HT_OK;
 }
@@ -119,7 +121,7 @@ static enum ht_status whole_of(const struct ht_scenario_request *r, struct ht_er
 /* Creates the cluster with the request's devices. */
 static enum ht_status devices_of(const struct ht_scenario_request *r, struct ht_error *err, struct ht_cluster **out)
 {
-    bool emulated = !strcmp(r->cluster, "local") && !r->local_gpu;
+    bool emulated = !strcmp(r->cluster, "local") && !r->n_local_gpus;
     enum ht_status status = whole_of(r, err, out);
     if (status != HT_OK) return status;
     for (int64_t i = 0; i < (*out)->n_nodes; i++) (*out)->nodes[i].number = (int32_t)i;

@@ -52,18 +52,19 @@ struct ht_scenario_request {
     int64_t local_disks;             /* cluster `local` only: disks of the machine, `local-disk` of ssds.yaml each */
     int64_t ranks;                   /* one per device; `local` gets this many devices; default the cluster's devices */
     int64_t device_cores;            /* cluster `local` only: cores of the emulated device; default all but one */
-    const struct ht_gpu *local_gpu;  /* cluster `local` only: the machine's own GPU instead of an emulated device.
-                                       device_memory_bytes may not exceed its memory. Borrowed */
-    const char *numerics;            /* "fp32", "fp16", "bf16"; default fp16 on GPUs, fp32 on emulated devices */
-    const char *accumulate;          /* type of sums over micro-batches: "fp32" (default), or "16": the gradients' */
-    const char *control;             /* "none", "gate", "rollback"; default none, but see `training` */
-    double clip;                     /* largest norm of the gradients; 0: no clipping. Needs gate or rollback */
-    const char *loss_scale;          /* a number, or "dynamic", which needs gate or rollback; default dynamic in FP16
+    const struct ht_gpu *local_gpus; /* [n_local_gpus], cluster `local` only: the machine's own GPUs instead of emulated
+                                       devices. device_memory_bytes may not exceed their memory. Borrowed */
+    int64_t n_local_gpus;
+    const char *numerics;    /* "fp32", "fp16", "bf16"; default fp16 on GPUs, fp32 on emulated devices */
+    const char *accumulate;  /* type of sums over micro-batches: "fp32" (default), or "16": the gradients' */
+    const char *control;     /* "none", "gate", "rollback"; default none, but see `training` */
+    double clip;             /* largest norm of the gradients; 0: no clipping. Needs gate or rollback */
+    const char *loss_scale;  /* a number, or "dynamic", which needs gate or rollback; default dynamic in FP16
                                        with control, else 1 */
-    double initial_scale;            /* of a dynamic loss scale; 0: 65536 */
-    int64_t growth_interval;         /* iterations in a row without overflow after which it grows; 0: 2000 */
-    const char *software;            /* software profile, by name or file (common/model/software.h); default fused */
-    bool training;                   /* trains for real: the default control is then gate in FP16 or with a clip */
+    double initial_scale;    /* of a dynamic loss scale; 0: 65536 */
+    int64_t growth_interval; /* iterations in a row without overflow after which it grows; 0: 2000 */
+    const char *software;    /* software profile, by name or file (common/model/software.h); default fused */
+    bool training;           /* trains for real: the default control is then gate in FP16 or with a clip */
 };
 
 /* Creates a scenario. What the software takes of a GPU comes off its memory. Returns HT_BAD_INPUT, with one line, if a

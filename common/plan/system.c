@@ -62,6 +62,7 @@ void ht_plan_free(struct ht_plan *plan)
 {
     for (int i = 0; i < plan->n_variables; i++) ht_variable_free(&plan->variables[i]);
     free(plan->inputs);
+    free(plan->considered);
     *plan = (struct ht_plan){0};
 }
 

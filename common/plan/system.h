@@ -20,6 +20,17 @@ struct ht_plan_input {
     double value;
 };
 
+enum { HT_CANDIDATE_TEXT = 128 };
+
+/* A plan that a planner considered, and what became of it. */
+struct ht_considered {
+    char name[64];               /* "tp 8, pp 4, dp 2, v 2, zero 1" */
+    char why[HT_CANDIDATE_TEXT]; /* "taken", or one line: why it fell */
+    int64_t least_bytes;         /* that a device needs, at least; 0: not computed */
+    double bound_s;              /* of an iteration, at least; 0: not computed */
+    double iteration_s;          /* simulated; 0: it was not */
+};
+
 enum { HT_MAX_VARIABLES = 32 };
 
 /* A plan. Zeroed first, then filled by a planner; freed by ht_plan_free. */
@@ -29,6 +40,8 @@ struct ht_plan {
     struct ht_plan_input *inputs; /* what a reader needs to check the decision by hand */
     int n_inputs;
     size_t inputs_cap;
+    struct ht_considered *considered; /* in the order in which the planner came to them; NULL: it does not say */
+    size_t n_considered, considered_cap;
     int64_t planned_bytes[HT_N_TIERS]; /* by the paper's own equations, per rank (device) or node; -1: no equation */
     double planned_s;                  /* iteration time by the paper's own model; 0: no model */
     char why[256];                     /* one line: the reason for the decision */
@@ -39,6 +52,9 @@ struct ht_settings {
     struct ht_variable values[HT_MAX_VARIABLES];
     int n;
     bool any_fit; /* the first plan that fits will do: nobody asks how fast it is */
+    /* Called by planners that try many plans, after each of them, from the thread that plans; NULL: nobody listens. */
+    void (*progress)(void *ctx, size_t done, size_t of);
+    void *progress_ctx;
 };
 
 /* Division of the batch over the ranks. */

@@ -2,6 +2,7 @@
 
 #include "common/base/array.h"
 #include "common/base/rng.h"
+#include "common/model/halves.h"
 #include "common/schedule/residency.h"
 
 #include <stdlib.h>
@@ -55,12 +56,12 @@ static expression with_tokens(expression table, expression tokens)
 
 /* ---- ops -------------------------------------------------------------------------------------------------------- */
 
-/* Returns the unit whose whole gradient, or a part of it, the effect's tensor holds; -1: none. */
+/* Returns the unit whose gradient, a half's, or a part of it, the effect's tensor holds; -1: none. */
 static int32_t gradient_of(const struct walk *w, int64_t effect)
 {
     const struct ht_tensor *t = &w->s->tensors[w->s->effects[effect].tensor];
-    bool whole = t->label.n_units == 1 && t->label.sub_ops == HT_ALL_SUB_OPS;
-    return t->class == HT_GRAD && whole ? t->label.unit : -1;
+    bool whole = t->label.sub_ops == HT_ALL_SUB_OPS || ht_is_half(t->label.sub_ops);
+    return t->class == HT_GRAD && t->label.n_units == 1 && whole ? t->label.unit : -1;
 }
 
 static expression *held_at(const struct walk *w, int64_t effect)
@@ -74,7 +75,8 @@ static expression after_backward(const struct walk *w, int32_t op, int64_t effec
     const struct ht_label *l = &w->s->ops[op].label;
     int32_t parts = w->s->tensors[e->tensor].parts, end = l->unit + l->n_units;
     expression before = e->flags & HT_UPDATE ? *held_at(w, effect) : 0;
-    if (l->sub_ops == HT_ATTENTION_HALF) return before; /* other elements of what the MLP's half has begun */
+    bool whole = w->s->tensors[e->tensor].label.sub_ops == HT_ALL_SUB_OPS;
+    if (whole && l->sub_ops == HT_ATTENTION_HALF) return before; /* other elements of what the MLP's half has begun */
     if (unit < l->unit || unit >= end) return term(w, l, parts, false);
     if (unit == 0 && w->model->tied && end == ht_model_units(w->model)) before = term(w, l, parts, false);
     return with_tokens(before, term(w, l, parts, true));

@@ -19,7 +19,7 @@
  *              residual stream. Sub-op masks add up: however a block's activations are cut into tensors, a backward pass
  *              reads each sub-op's once, and a recomputation reads what ht_sub_ops_read names.
  *   updates    Every momentum tensor is stepped once (or, on the bad branch, none is), with a gradient that has every
- *              micro-batch once. Both halves of a backward pass write the same one. The shards of a unit tile it, alike
+ *              micro-batch once. Both halves of a backward pass write the same one, or each its own. The shards of a unit tile it, alike
  *              for momentum, variance and master parameters. A fragment (n_units 0) without a step passes.
  *   closure    The residents at the end are those at the start.
  *   memory     The safe sequence (ops one at a time in id order) fits every space: its capacity, and the limit that the

@@ -18,12 +18,15 @@
  * Where a block's backward pass is two halves, each counts. The attention half writes its part into the tensor that
  * holds what the MLP half of the same (u, j) wrote, and nothing else.
  *
+ * The gradients of the two halves of a block may be tensors of their own, whose labels say so. A pass adds to those of its
+ * sub-ops; then neither half UPDATEs what the other has written.
+ *
  * Tensor parallelism: part q of a gradient is a gradient of its own, which member q of a backward group writes.
  *
  * Contents are kept as a count and a sum of random numbers, one number for each pass. Two different multisets have the
  * same sum with a probability of 2^-64.
  *
- * Not followed: tensors of several units, of no unit, or of some sub-ops; units whose backward pass is a group that
+ * Not followed: tensors of several units, of no unit, or of other sub-ops than a half's; units whose backward pass is a group that
  * writes undivided tensors, since each may be the sum over a part of the tokens; units whose gradient no backward pass
  * writes.
  */
@@ -44,12 +47,12 @@ struct walk {
     const struct ht_residencies *residencies;
     enum ht_when branch;
     const char *description; /* of the branch */
-    int32_t parts;           /* largest number of parts of a gradient; part q of unit u has the number u * parts + q */
-    bool *followed;          /* [n_units] */
-    bool tied;               /* another unit's backward pass writes the gradient of unit 0 */
-    struct contents *held;   /* [residencies] */
-    struct contents *want;   /* [n_units * parts] */
-    struct contents *next;   /* of a group's effects, before any of them is written */
+    int32_t parts;  /* largest number of parts of a gradient; part q of share h of unit u: (u * 3 + h) * parts + q */
+    bool *followed; /* [n_units] */
+    bool tied;      /* another unit's backward pass writes the gradient of unit 0 */
+    struct contents *held; /* [residencies] */
+    struct contents *want; /* [n_units * 3 * parts] */
+    struct contents *next; /* of a group's effects, before any of them is written */
     size_t next_cap;
 };
 
@@ -71,19 +74,36 @@ static struct contents contribution(const struct ht_label *l, bool own)
     return (struct contents){1, ht_mix64((uint64_t)l->micro_batch << 33 | (uint64_t)l->sub_ops << 1 | own)};
 }
 
-/* Returns the unit whose whole gradient, or a part of it, the effect's tensor holds; -1: none. */
+/* The sub-ops of a unit whose parameters a gradient is of. */
+static const unsigned shares[] = {HT_ALL_SUB_OPS, HT_ATTENTION_HALF, HT_MLP_HALF};
+enum { N_SHARES = HT_COUNT(shares) };
+
+static int32_t share_of(unsigned sub_ops)
+{
+    for (int32_t h = 0; h < N_SHARES; h++)
+        if (shares[h] == sub_ops) return h;
+    return -1;
+}
+
+/* Returns the unit whose gradient, a half's, or a part of it, the effect's tensor holds; -1: none. */
 static int32_t unit_of_gradient(const struct ht_schedule *s, int64_t effect)
 {
     const struct ht_tensor *t = &s->tensors[s->effects[effect].tensor];
-    bool whole = t->label.n_units == 1 && t->label.sub_ops == HT_ALL_SUB_OPS;
-    return t->class == HT_GRAD && whole ? t->label.unit : -1;
+    return t->class == HT_GRAD && t->label.n_units == 1 && share_of(t->label.sub_ops) >= 0 ? t->label.unit : -1;
 }
 
 /* Returns the number of the gradient that the effect's tensor holds; -1: none that is followed. */
 static int32_t gradient_of(const struct walk *w, int64_t effect)
 {
     int32_t unit = unit_of_gradient(w->s, effect);
-    return unit >= 0 && w->followed[unit] ? unit * w->parts + w->s->tensors[w->s->effects[effect].tensor].part : -1;
+    const struct ht_tensor *t = &w->s->tensors[w->s->effects[effect].tensor];
+    if (unit < 0 || !w->followed[unit]) return -1;
+    return (unit * N_SHARES + share_of(t->label.sub_ops)) * w->parts + t->part;
+}
+
+static int32_t unit_of(const struct walk *w, int32_t gradient)
+{
+    return gradient / w->parts / N_SHARES;
 }
 
 static bool writes(const struct ht_effect *e)
@@ -134,13 +154,14 @@ static void find_wanted(struct walk *w)
         int64_t begin = s->effects_begin[i], end = s->effects_begin[i + 1];
         int32_t part = i - ht_group_begin(s, i);
         if (op->kind != HT_OP_BACKWARD || !ht_active(op, w->branch)) continue;
-        for (int32_t u = op->label.unit; u < op->label.unit + op->label.n_units && part < w->parts; u++) {
-            int32_t own = u * w->parts + part;
-            w->want[own] = plus(w->want[own], contribution(&op->label, true));
-        }
+        for (int32_t u = op->label.unit; u < op->label.unit + op->label.n_units && part < w->parts; u++)
+            for (int32_t h = 0; h < N_SHARES; h++) {
+                int32_t own = (u * N_SHARES + h) * w->parts + part;
+                if (op->label.sub_ops & shares[h]) w->want[own] = plus(w->want[own], contribution(&op->label, true));
+            }
         for (int64_t e = begin; e < end; e++) {
             int32_t g = gradient_of(w, e);
-            if (g < 0 || !writes(&s->effects[e]) || is_about(&op->label, g / w->parts) || has_written(w, i, e, g))
+            if (g < 0 || !writes(&s->effects[e]) || is_about(&op->label, unit_of(w, g)) || has_written(w, i, e, g))
                 continue;
             w->want[g] = plus(w->want[g], contribution(&op->label, false));
         }
@@ -196,8 +217,8 @@ static struct contents moved(const struct walk *w, int32_t first, int32_t end, i
 /* Returns true if a backward op adds to what a gradient holds, when it UPDATEs it. */
 static bool adds(const struct walk *w, const struct ht_label *l, int32_t gradient)
 {
-    int32_t unit = gradient / w->parts;
-    return l->sub_ops == HT_ATTENTION_HALF || (w->tied && unit == 0 && is_about(l, 0));
+    bool whole = gradient / w->parts % N_SHARES == 0;
+    return (whole && l->sub_ops == HT_ATTENTION_HALF) || (w->tied && unit_of(w, gradient) == 0 && is_about(l, 0));
 }
 
 /* Returns the contents of a residency after effect e of op i, a member of group [first, end). */
@@ -209,7 +230,7 @@ static struct contents written(const struct walk *w, int32_t first, int32_t end,
     if (w->s->effects[e].flags & HT_UPDATE) before = *held_at(w, e);
     switch ((enum ht_op_kind)op->kind) {
     case HT_OP_BACKWARD:
-        c = contribution(&op->label, is_about(&op->label, gradient / w->parts));
+        c = contribution(&op->label, is_about(&op->label, unit_of(w, gradient)));
         return adds(w, &op->label, gradient) ? plus(c, before) : c;
     case HT_OP_ACCUMULATE:
         return plus(sum_read(w, i, i + 1, gradient, false, e), before);
@@ -241,7 +262,7 @@ static enum ht_status check_step(const struct walk *w, int32_t i, struct ht_erro
         if (!reads) return ht_broken_op(s, i, err, "steps unit %d without its gradient%s", u, branch);
     }
     for (int64_t e = s->effects_begin[i]; e < s->effects_begin[i + 1]; e++) {
-        int32_t g = gradient_of(w, e), u = g / w->parts;
+        int32_t g = gradient_of(w, e), u = unit_of(w, g);
         if (g < 0 || !(s->effects[e].flags & HT_NEED)) continue;
         struct contents held = *held_at(w, e), want = w->want[g];
         if (!is_about(label, u)) return ht_broken_op(s, i, err, "reads the gradient of unit %d%s", u, branch);
@@ -269,7 +290,8 @@ static enum ht_status check_half(const struct walk *w, int32_t i, struct ht_erro
     mlp.sub_ops = HT_MLP_HALF;
     for (int64_t e = s->effects_begin[i]; e < s->effects_begin[i + 1]; e++) {
         int32_t g = gradient_of(w, e);
-        if (g < 0 || !writes(&s->effects[e]) || same(*held_at(w, e), contribution(&mlp, true))) continue;
+        if (g < 0 || !writes(&s->effects[e]) || g / w->parts % N_SHARES) continue;
+        if (same(*held_at(w, e), contribution(&mlp, true))) continue;
         return ht_broken_op(s, i, err, "writes %s, which does not hold the MLP half's gradient alone%s",
                             ht_phrase_tensor(s, s->effects[e].tensor).text, w->description);
     }
@@ -322,7 +344,7 @@ enum ht_status ht_rule_gradients(const struct ht_schedule *s, const struct ht_re
         for (int64_t p = 0; p < residencies->n; p++)
             if (residencies->rows[p].resident) w.held[p] = none;
         find_followed(&w);
-        w.want = HT_NEW_ARRAY(struct contents, (int64_t)s->n_units * w.parts);
+        w.want = HT_NEW_ARRAY(struct contents, (int64_t)s->n_units * N_SHARES * w.parts);
         find_wanted(&w);
         for (int32_t i = 0, end; i < s->n_ops && !status; i = end) {
             end = ht_group_end(s, i);

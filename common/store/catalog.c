@@ -127,16 +127,26 @@ int64_t ht_catalog_add_tree(struct ht_catalog *c, const char *dir, struct ht_cat
     return c->n_manifests > before;
 }
 
-void ht_store_keep_nodes(const char *root, int64_t keep, int64_t step)
+static void each_node(const char *root, int64_t keep, int64_t step, void (*act)(const char *, int64_t, int64_t))
 {
     size_t n;
     int32_t *nodes = list_nodes(root, &n);
     for (size_t i = 0; i < n; i++) {
         char dir[HT_STORE_DIR];
         ht_store_node_dir(root, nodes[i], dir);
-        ht_store_keep(dir, keep, step);
+        act(dir, keep, step);
     }
     free(nodes);
+}
+
+void ht_store_keep_nodes(const char *root, int64_t keep, int64_t step)
+{
+    each_node(root, keep, step, ht_store_keep);
+}
+
+void ht_store_recycle_nodes(const char *root, int64_t keep, int64_t step)
+{
+    each_node(root, keep, step, ht_store_recycle);
 }
 
 void ht_catalog_free(struct ht_catalog *c)

@@ -63,6 +63,7 @@ void ht_catalog_add(struct ht_catalog *c, const char *dir, enum ht_store_medium 
 int64_t ht_catalog_add_tree(struct ht_catalog *c, const char *dir, struct ht_catalog_log log);
 /* Does ht_store_keep in each node's store under `root`. */
 void ht_store_keep_nodes(const char *root, int64_t keep, int64_t step);
+void ht_store_recycle_nodes(const char *root, int64_t keep, int64_t step); /* the same of ht_store_recycle */
 /* Writes the directory of a node's store under `root`. */
 void ht_store_node_dir(const char *root, int32_t node, char dir[HT_STORE_DIR]);
 void ht_catalog_free(struct ht_catalog *c);

@@ -14,6 +14,7 @@
 #ifndef HT_STORE_PRICE_H
 #define HT_STORE_PRICE_H
 
+#include "common/exec/emu.h"
 #include "common/hw/hw.h"
 #include "common/store/transfer.h"
 
@@ -28,6 +29,7 @@ struct ht_store_reading {
     int64_t
         param_bytes; /* of a parameter in files, beside 4 of momentum and 4 of variance: 4; the paper's files have 6, a
                             16-bit copy beside the master */
+    bool serial;     /* a rank's paths one after the other; the paper does not say */
 };
 
 struct ht_store_price {
@@ -44,5 +46,19 @@ void ht_store_rates_free(struct ht_store_rates *rates); /* of ht_store_cluster_r
 enum ht_status ht_transfers_price(const struct ht_transfer_source *sources, const struct ht_transfer_sink *sinks,
                                   int64_t n_sinks, const struct ht_transfers *list, const struct ht_store_rates *rates,
                                   struct ht_store_reading how, struct ht_error *err, struct ht_store_price *out);
+
+/* How a list is carried out under the emulated clock. */
+struct ht_store_emulation {
+    double scale;          /* wall-clock time over modelled time */
+    ht_transfer_read read; /* really reads what a copy reads, one call at a time */
+    void *ctx;
+};
+/* Carries out the same list under the emulated clock (common/exec/emu.h): each copy reads its elements and is held until the disks,
+   NICs and the link would be done with it. *out has modelled time, beside the simulated time of ht_transfers_price. */
+enum ht_status ht_transfers_emulate(const struct ht_model *m, const struct ht_transfer_source *sources,
+                                    const struct ht_transfer_sink *sinks, int64_t n_sinks,
+                                    const struct ht_transfers *list, const struct ht_store_rates *rates,
+                                    struct ht_store_reading how, const struct ht_store_emulation *emulation,
+                                    struct ht_error *err, struct ht_store_price *out, struct ht_emu_overruns *overruns);
 
 #endif

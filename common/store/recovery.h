@@ -35,6 +35,23 @@ struct ht_recovery_price {
     struct ht_store_price remote; /* all of it from the remote store */
 };
 
+/* The files of blocks that a rank reads after the change; a file is one part of a unit (Sec. IV-B2, Fig. 6). */
+struct ht_rank_reads {
+    int64_t files;
+    int64_t first_layer, last_layer; /* from 0; -1: none */
+    int32_t first_part, last_part;   /* of the parts before */
+};
+/* Lists what each rank reads: reads [ranks after]. HT_INFEASIBLE as below. */
+enum ht_status ht_recovery_reads(const struct ht_model *m, const struct ht_recovery *r, struct ht_error *err,
+                                 struct ht_rank_reads *reads);
+
+/* Carries the recovery by the stores out under the emulated clock; `read` gets the rows of ht_recovery_sources. */
+enum ht_status ht_recovery_emulate(const struct ht_model *m, const struct ht_recovery *r,
+                                   const struct ht_store_emulation *emulation, struct ht_error *err,
+                                   struct ht_store_price *out, struct ht_emu_overruns *overruns);
+/* Lists what the stores have, in the remote store and on the disks of nodes that are still there; allocated. */
+struct ht_transfer_source *ht_recovery_sources(const struct ht_model *m, const struct ht_recovery *r, int64_t *n);
+
 /* Prices a recovery. HT_BAD_INPUT if a rate that it needs is 0; HT_INFEASIBLE if the stages before lack a unit. */
 enum ht_status ht_recovery_price(const struct ht_model *m, const struct ht_recovery *r, struct ht_error *err,
                                  struct ht_recovery_price *out);

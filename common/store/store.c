@@ -4,6 +4,7 @@
 #include "common/ckpt/durable.h"
 #include "common/ckpt/manifest_parts.h"
 #include "common/ckpt/safetensors.h"
+#include "common/store/copier.h"
 
 #include <assert.h>
 #include <dirent.h>
@@ -16,8 +17,6 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
-
-enum { COPY_BYTES = 1 << 20 };
 
 /* ---- names ---- */
 
@@ -75,6 +74,12 @@ static void name_file(struct ht_store_file *f, const struct ht_model *m, int32_t
     for (int64_t i = 0; i < f->n_extents; i++) whole += ht_extent_is_whole(m, &e[i]);
     if (whole < HT_N_STATE_PARTS) snprintf(by, sizeof(by), ".rank%d", rank);
     snprintf(f->name, sizeof(f->name), "unit-%04d.tp%dof%d%s.safetensors", (int)e->unit, e->tp_part, e->tp_parts, by);
+}
+
+/* Writes the path of a spare file (ht_store_recycle); name NULL: of their folder. */
+static void spare_path(const char *dir, const char *name, char path[HT_STORE_PATH])
+{
+    snprintf(path, HT_STORE_PATH, "%.*s/spare%s%.80s", HT_STORE_DIR, dir, name ? "/" : "", name ? name : "");
 }
 
 /* ---- a rank's files ---- */
@@ -153,6 +158,15 @@ static enum ht_status make_version(const char *dir, struct ht_version v, struct 
     char path[HT_STORE_PATH];
     ht_store_path(dir, v, NULL, path);
     return make_directory(path, err);
+}
+
+/* Puts a spare file of that name, if the store has one, where the file that is opened next is written over it. */
+static void take_spare(const char *dir, const char *path, const char *name)
+{
+    char spare[HT_STORE_PATH], beside[HT_STORE_PATH + 8];
+    spare_path(dir, name, spare);
+    snprintf(beside, sizeof(beside), "%s.spare", path);
+    (void)!rename(spare, beside); /* without one a new file is made */
 }
 
 static enum ht_status write_file(const char *path, struct ht_store_file *f, ht_extent_read read, void *ctx,
@@ -247,6 +261,7 @@ enum ht_status ht_store_write(const char *dir, struct ht_store_part *p, const st
     enum ht_status status = make_version(dir, p->version, err);
     for (int64_t i = 0; i < p->n_files && status == HT_OK; i++) {
         ht_store_path(dir, p->version, p->files[i].name, path);
+        take_spare(dir, path, p->files[i].name);
         status = write_file(path, &p->files[i], read, ctx, buffer, err);
     }
     free(buffer);
@@ -268,13 +283,20 @@ static int64_t now_ns(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* Sleeps until `bytes` bytes are due at the pace, since began_ns. Returns false if the copy has to stop. */
-static bool keep_pace(const struct ht_store_pace *pace, int64_t began_ns, int64_t bytes)
+/* A copy at a pace. */
+struct paced {
+    const struct ht_store_pace *pace;
+    int64_t began_ns;
+};
+
+/* Sleeps until `bytes` bytes are due at the pace (ht_copier_goes_on). Returns false if the copy has to stop. */
+static bool keep_pace(void *ctx, int64_t bytes)
 {
+    const struct paced *p = ctx;
     for (;;) {
-        if (pace->stop && pace->stop(pace->ctx)) return false;
-        if (pace->bytes_per_s <= 0) return true;
-        int64_t left = began_ns + (int64_t)((double)bytes / pace->bytes_per_s * 1e9) - now_ns();
+        if (p->pace->stop && p->pace->stop(p->pace->ctx)) return false;
+        if (p->pace->bytes_per_s <= 0) return true;
+        int64_t left = p->began_ns + (int64_t)((double)bytes / p->pace->bytes_per_s * 1e9) - now_ns();
         if (left <= 0) return true;
         struct timespec t = {.tv_nsec = left < 50000000 ? left : 50000000};
         nanosleep(&t, NULL);
@@ -282,31 +304,25 @@ static bool keep_pace(const struct ht_store_pace *pace, int64_t began_ns, int64_
 }
 
 /* Copies a file of known size and hash. */
-static enum ht_status copy_file(const char *from, const char *to, const struct ht_manifest_file *sum,
-                                const struct ht_store_pace *pace, struct ht_error *err)
+static enum ht_status copy_file(struct ht_copier *copier, const char *from, const char *to,
+                                const struct ht_manifest_file *sum, const struct ht_store_pace *pace,
+                                struct ht_error *err)
 {
-    FILE *in = fopen(from, "rb");
-    if (!in) return ht_fail(err, HT_FAILED, "%s: cannot be opened: %s", from, strerror(errno));
+    int in = open(from, O_RDONLY | O_CLOEXEC);
+    if (in < 0) return ht_fail(err, HT_FAILED, "%s: cannot be opened: %s", from, strerror(errno));
     struct ht_durable out;
-    struct ht_hash *hash = ht_hash_begin();
-    char *chunk = ht_alloc(COPY_BYTES);
-    int64_t began_ns = now_ns();
+    struct paced paced = {pace, now_ns()};
+    uint64_t found = 0;
     enum ht_status status = ht_durable_open(to, err, &out);
-    for (size_t n; status == HT_OK && (n = fread(chunk, 1, COPY_BYTES, in)) > 0;) {
-        ht_hash_add(hash, chunk, n);
-        status = ht_durable_write(&out, chunk, n, err);
-        if (status == HT_OK && !keep_pace(pace, began_ns, out.bytes))
-            status = ht_fail(err, HT_INTERRUPTED, "%s: the copy was stopped", to);
-    }
-    uint64_t found = ht_hash_end(hash);
+    bool opened = status == HT_OK;
+    if (status == HT_OK) status = ht_copier_copy(copier, in, from, &out, keep_pace, &paced, err, &found);
     if (status == HT_OK && (found != sum->hash || out.bytes != sum->bytes))
         status = ht_fail(err, HT_FAILED, "%s: has changed since it was written", from);
     if (status == HT_OK)
         status = ht_durable_commit(&out, err, NULL);
-    else
+    else if (opened)
         ht_durable_discard(&out);
-    free(chunk);
-    fclose(in);
+    close(in);
     return status;
 }
 
@@ -317,14 +333,14 @@ static bool is_there(const char *path, const struct ht_manifest_file *sum)
     return stat(path, &sb) == 0 && sb.st_size == sum->bytes;
 }
 
-static enum ht_status copy_named(const char *from, const char *to, struct ht_version v, const char *name,
-                                 const struct ht_manifest_file *sum, const struct ht_store_pace *pace,
+static enum ht_status copy_named(struct ht_copier *copier, const char *from, const char *to, struct ht_version v,
+                                 const char *name, const struct ht_manifest_file *sum, const struct ht_store_pace *pace,
                                  struct ht_error *err)
 {
     char source[HT_STORE_PATH], target[HT_STORE_PATH];
     ht_store_path(from, v, name, source);
     ht_store_path(to, v, name, target);
-    return is_there(target, sum) ? HT_OK : copy_file(source, target, sum, pace, err);
+    return is_there(target, sum) ? HT_OK : copy_file(copier, source, target, sum, pace, err);
 }
 
 enum ht_status ht_store_copy(const char *from, const char *to, const struct ht_store_part *p, struct ht_store_pace pace,
@@ -332,12 +348,13 @@ enum ht_status ht_store_copy(const char *from, const char *to, const struct ht_s
 {
     char path[HT_STORE_PATH], name[HT_STORE_NAME], *text;
     size_t bytes;
+    struct ht_copier *copier = ht_copier_create();
     enum ht_status status = make_version(to, p->version, err);
     for (int64_t i = 0; i < p->n_files && status == HT_OK; i++)
-        status = copy_named(from, to, p->version, p->files[i].name, &p->files[i].sum, &pace, err);
+        status = copy_named(copier, from, to, p->version, p->files[i].name, &p->files[i].sum, &pace, err);
     ht_store_losses_name(p->rank, name);
     if (status == HT_OK && p->losses.bytes >= 0)
-        status = copy_named(from, to, p->version, name, &p->losses, &pace, err);
+        status = copy_named(copier, from, to, p->version, name, &p->losses, &pace, err);
     ht_store_manifest_name(p->rank, name);
     ht_store_path(from, p->version, name, path);
     if (status == HT_OK) status = ht_manifest_read_text(path, err, &text, &bytes);
@@ -347,6 +364,7 @@ enum ht_status ht_store_copy(const char *from, const char *to, const struct ht_s
         free(copy);
         free(text);
     }
+    ht_copier_destroy(copier);
     return write_failed(status, err);
 }
 
@@ -382,22 +400,44 @@ static void remove_files(const char *path, bool manifests)
     if (d) closedir(d);
 }
 
-void ht_store_remove(const char *dir, struct ht_version v)
+/* Moves a version's files of units to the spare ones. */
+static void recycle_files(const char *dir, const char *version)
+{
+    char spare[HT_STORE_PATH];
+    spare_path(dir, NULL, spare);
+    if (mkdir(spare, 0777) != 0 && errno != EEXIST) return;
+    DIR *d = opendir(version);
+    for (const struct dirent *e = d ? readdir(d) : NULL; e; e = readdir(d)) {
+        if (strncmp(e->d_name, "unit-", 5) != 0) continue;
+        spare_path(dir, e->d_name, spare);
+        (void)!renameat(dirfd(d), e->d_name, AT_FDCWD, spare); /* what stays is removed */
+    }
+    if (d) closedir(d);
+}
+
+/* Removes a version: its manifests first. recycle: its files of units become spare ones. */
+static void remove_version(const char *dir, struct ht_version v, bool recycle)
 {
     char path[HT_STORE_PATH];
     ht_store_path(dir, v, NULL, path);
     remove_files(path, true);
+    if (recycle) recycle_files(dir, path);
     remove_files(path, false);
     rmdir(path);
 }
 
-void ht_store_keep(const char *dir, int64_t keep, int64_t step)
+void ht_store_remove(const char *dir, struct ht_version v)
+{
+    remove_version(dir, v, false);
+}
+
+static void keep_versions(const char *dir, int64_t keep, int64_t step, bool recycle)
 {
     int64_t n, kept = 0, last = -1; /* the step that was kept last */
     struct ht_version *versions = ht_store_versions(dir, &n);
     for (int64_t i = n - 1; i >= 0; i--) {
         if (versions[i].step > step || versions[i].step == last || kept == keep) {
-            ht_store_remove(dir, versions[i]);
+            remove_version(dir, versions[i], recycle);
             continue;
         }
         last = versions[i].step;
@@ -406,6 +446,42 @@ void ht_store_keep(const char *dir, int64_t keep, int64_t step)
     free(versions);
 }
 
+void ht_store_keep(const char *dir, int64_t keep, int64_t step)
+{
+    keep_versions(dir, keep, step, false);
+}
+
+/* ---- spare files ---- */
+
+void ht_store_recycle(const char *dir, int64_t keep, int64_t step)
+{
+    keep_versions(dir, keep, step, true);
+}
+
+void ht_store_reserve(const char *dir, const struct ht_store_part *p)
+{
+    char path[HT_STORE_PATH];
+    spare_path(dir, NULL, path);
+    if (mkdir(path, 0777) != 0 && errno != EEXIST) return;
+    for (int64_t i = 0; i < p->n_files; i++) {
+        spare_path(dir, p->files[i].name, path);
+        int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (fd < 0) continue; /* there is one */
+        if (fallocate(fd, 0, 0, p->files[i].sum.bytes) != 0) unlink(path);
+        close(fd);
+    }
+}
+
+void ht_store_drop_spares(const char *dir)
+{
+    char path[HT_STORE_PATH];
+    spare_path(dir, NULL, path);
+    remove_files(path, false);
+    rmdir(path);
+}
+
+/* ---- leftovers ---- */
+
 static bool any_name(const char *name, const void *ctx)
 {
     (void)name;
@@ -413,13 +489,26 @@ static bool any_name(const char *name, const void *ctx)
     return true;
 }
 
+/* Removes spare files that were about to be written over. */
+static void sweep_spares(const char *version)
+{
+    DIR *d = opendir(version);
+    for (const struct dirent *e = d ? readdir(d) : NULL; e; e = readdir(d)) {
+        size_t n = strlen(e->d_name);
+        if (n > 6 && !strcmp(e->d_name + n - 6, ".spare")) unlinkat(dirfd(d), e->d_name, 0);
+    }
+    if (d) closedir(d);
+}
+
 void ht_store_sweep(const char *dir)
 {
     char path[HT_STORE_PATH];
     int64_t n;
     struct ht_version *versions = ht_store_versions(dir, &n);
+    ht_store_drop_spares(dir);
     for (int64_t i = 0; i < n; i++) {
         ht_store_path(dir, versions[i], NULL, path);
+        sweep_spares(path);
         ht_durable_sweep(path, any_name, NULL);
         rmdir(path); /* succeeds if nothing is left */
     }

@@ -110,6 +110,12 @@ void ht_store_remove(const char *dir, struct ht_version v);
 /* Removes all but the newest `keep` steps up to `step`, which is whole: older ones, other runs' of a step that is kept, and
    later ones, which were never whole or from which somebody has gone back. */
 void ht_store_keep(const char *dir, int64_t keep, int64_t step);
+/* Does the same, and keeps the files of removed versions as spare ones, which the next version's files of these names are written over.
+   In memory that spares a save the time that it takes to find and clear pages. */
+void ht_store_recycle(const char *dir, int64_t keep, int64_t step);
+/* Makes spare files for those of `p` that have none, as large as they are. */
+void ht_store_reserve(const char *dir, const struct ht_store_part *p);
+void ht_store_drop_spares(const char *dir);
 /* Removes what killed processes have left unfinished in a store that this process has locked. */
 void ht_store_sweep(const char *dir);
 

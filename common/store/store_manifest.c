@@ -128,8 +128,8 @@ static enum ht_status read_body(const char *text, size_t bytes, const char *name
     return ht_fail(err, HT_BAD_INPUT, "%s: has format %lld; expected %d", name, format, FORMAT);
 }
 
-static enum ht_status parse_part(const char *text, size_t bytes, const char *path, struct ht_version v, int32_t rank,
-                                 struct ht_error *err, struct ht_store_part *out)
+enum ht_status ht_store_parse_part(const char *text, size_t bytes, const char *path, struct ht_version v, int32_t rank,
+                                   struct ht_error *err, struct ht_store_part *out)
 {
     struct ht_store_part p = {.version = v, .rank = rank};
     struct ht_model m;
@@ -157,7 +157,7 @@ enum ht_status ht_store_read_part(const char *dir, struct ht_version v, int32_t 
     ht_store_path(dir, v, name, path);
     enum ht_status status = ht_manifest_read_text(path, err, &read, &bytes);
     if (status != HT_OK) return status;
-    status = parse_part(read, bytes, path, v, rank, err, out);
+    status = ht_store_parse_part(read, bytes, path, v, rank, err, out);
     if (status == HT_OK && text)
         *text = read;
     else

@@ -4,6 +4,7 @@
 #include "harness/result/evaluate.h"
 #include "harness/run/registry.h"
 #include "harness/run/simulate.h"
+#include "harness/sweep/micro_batch.h"
 #include "harness/sweep/tasks.h"
 
 #include <stdio.h>
@@ -72,18 +73,6 @@ static int64_t batch_for(const struct ht_search *s, const struct ht_system *syst
     return equal ? (asked + n_gpus - 1) / n_gpus * n_gpus : asked;
 }
 
-/* Returns the time that the busiest lane alone needs, a lower bound of the iteration's. */
-static double least_s(const struct ht_job *job)
-{
-    const struct ht_schedule *g = job->schedule;
-    int64_t *busy = HT_NEW_ARRAY(int64_t, g->n_lanes), most = 0;
-    for (int32_t i = 0; i < g->n_ops; i++)
-        if (g->ops[i].when == HT_ALWAYS) busy[g->ops[i].lane] += job->cost_ns[i];
-    for (int32_t i = 0; i < g->n_lanes; i++) most = busy[i] > most ? busy[i] : most;
-    free(busy);
-    return (double)most * 1e-9;
-}
-
 static double tokens(const struct ht_job *job)
 {
     return (double)job->scenario.batch * (double)job->scenario.seq;
@@ -130,7 +119,7 @@ static enum ht_status try_micro_batch(struct ht_search *s, struct ht_way *way, i
     if (job.answer != HT_OK) { /* the smallest micro-batch comes last, so its reason stays */
         snprintf(way->reason, sizeof(way->reason), "%.500s", job.reason);
         way->lacks = job.lacks;
-    } else if (exhaustive || !counts_nowhere(s, way, tokens(&job) / least_s(&job))) {
+    } else if (exhaustive || !counts_nowhere(s, way, tokens(&job) / ht_job_least_s(&job))) {
         status = ht_evaluate_job(&o, &job, err, &result);
         if (status == HT_OK && result.tokens_per_s > way->tokens_per_s) {
             pthread_mutex_lock(&s->lock);
@@ -157,15 +146,12 @@ static enum ht_status try_way(struct ht_search *s, struct ht_way *way, bool exha
     const struct ht_system *system;
     enum ht_status status = ht_system_find(way->system, err, &system);
     if (status != HT_OK) return status;
-    int64_t n_gpus = s->cards[way->cards].n_gpus, most = way->batch = batch_for(s, system, n_gpus);
+    int64_t n_gpus = s->cards[way->cards].n_gpus, list[HT_MAX_MICRO_BATCHES];
+    way->batch = batch_for(s, system, n_gpus);
     if (s->options->request.micro_batch)
         return try_micro_batch(s, way, s->options->request.micro_batch, exhaustive, err);
-    if (system->division == HT_PLANNED_REPLICAS) status = try_micro_batch(s, way, 0, exhaustive, err);
-    if (system->division != HT_PIPELINES) most /= n_gpus;
-    int64_t first = 1;
-    while (2 * first <= most) first *= 2;
-    for (int64_t m = first; m && status == HT_OK; m /= 2)
-        if (most % m == 0) status = try_micro_batch(s, way, m, exhaustive, err);
+    size_t n = ht_micro_batches(system, way->batch, n_gpus, list);
+    for (size_t i = 0; i < n && status == HT_OK; i++) status = try_micro_batch(s, way, list[i], exhaustive, err);
     return status;
 }
 

@@ -122,9 +122,10 @@ static bool is_time_of_part(enum ht_claim_metric metric)
 bool ht_outcome_has_figure(const struct ht_outcome *o)
 {
     const struct ht_claim *c = o->claim;
-    bool simulated = c->metric == HT_CLAIM_THROUGHPUT || c->metric == HT_CLAIM_PLAN_VARIABLE ||
-                     c->metric == HT_CLAIM_ITERATION_TIME || c->metric == HT_CLAIM_GPU_TIME ||
-                     c->metric == HT_CLAIM_CPU_TIME || c->metric == HT_CLAIM_GPU_SHARE || is_time_of_part(c->metric);
+    bool simulated =
+        c->metric == HT_CLAIM_THROUGHPUT || (c->metric == HT_CLAIM_PLAN_VARIABLE && !c->setup->recovery[0]) ||
+        c->metric == HT_CLAIM_ITERATION_TIME || c->metric == HT_CLAIM_GPU_TIME || c->metric == HT_CLAIM_CPU_TIME ||
+        c->metric == HT_CLAIM_RECOVERY_TIME || c->metric == HT_CLAIM_GPU_SHARE || is_time_of_part(c->metric);
     return !c->reading[0] && (o->verdict == HT_CLAIM_WITHIN || o->verdict == HT_CLAIM_OUTSIDE) &&
            c->compare == HT_CLAIM_ABOUT && simulated && !c->setup->units.devices && !isnan(o->deviation);
 }

@@ -192,12 +192,25 @@ static enum ht_status look(const struct ht_claim_setup *setup, const char *syste
     return status;
 }
 
+/* Prices a recovery; what is wrong is in the observation. */
+static enum ht_status look_recovery(const char *variant, const struct ht_claim_setup *setup,
+                                    struct ht_claim_point point, struct ht_observation *o)
+{
+    struct ht_error err;
+    enum ht_status status = ht_look_recovery(variant, setup, point, &err, o);
+    if (status == HT_OK) return HT_OK;
+    o->sight = status == HT_BAD_INPUT ? HT_SEEN_NOT_THERE : HT_SEEN_BROKEN;
+    snprintf(o->why, sizeof(o->why), "%.500s", err.text);
+    return HT_OK;
+}
+
 enum ht_status ht_look(const char *variant, const struct ht_claim_setup *setup, struct ht_claim_point point,
                        struct ht_error *err, struct ht_observation *o)
 {
     ht_observation_key(variant, setup, point, o->key);
     for (int i = 0; i < HT_N_CLAIM_METRICS; i++) o->metric[i] = NAN;
     for (size_t i = 0; i < HT_COUNT(o->unit); i++) o->unit[i] = NAN;
+    if (setup->recovery[0]) return look_recovery(variant, setup, point, o);
     struct ht_options options = options_of(setup, point);
     char words[HT_CLAIM_NAME];
     snprintf(words, sizeof(words), "%s", variant);
@@ -226,7 +239,9 @@ enum ht_status ht_look(const char *variant, const struct ht_claim_setup *setup, 
 
 double ht_look_bytes(const struct ht_claim_setup *setup, struct ht_claim_point point)
 {
+    enum { RECOVERY_BYTES = 64 << 20 }; /* the lists of some thousand copies */
     struct ht_options options = options_of(setup, point);
+    if (setup->recovery[0]) return RECOVERY_BYTES;
     return ht_evaluation_bytes(&options, setup->n_units[point.at[HT_CLAIM_MODELS]]);
 }
 

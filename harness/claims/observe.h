@@ -76,6 +76,12 @@ void ht_observe_result(const struct ht_job *job, const struct ht_result *r, doub
 /* Compares the lanes in the stages of the last iteration: forward passes, backward passes, optimizer. */
 void ht_observe_stages(const struct ht_job *job, const struct ht_result *r, double *metric);
 
+/* ---- recoveries.c ------------------------------------------------------------------------------------------------- */
+
+/* Prices a setup's recovery by way of `variant`: "stores" or "remote", with settings. HT_BAD_INPUT for any other. */
+enum ht_status ht_look_recovery(const char *variant, const struct ht_claim_setup *setup, struct ht_claim_point point,
+                                struct ht_error *err, struct ht_observation *out);
+
 /* ---- units.c ----------------------------------------------------------------------------------------------------- */
 
 /* Prices a job's ops in units of time, with nothing shared, in place of what the catalogue says. */

@@ -492,6 +492,7 @@ const struct ht_command ht_cmd_advise = {
         "what a further card, disk, or more memory would bring, and which cards are better left out. The batch is 64 "
         "sequences if --batch does not say otherwise. For example:\n\n"
         "  hetbench advise --model llama-13b --gpus rtx4090:2 --ram 128GB --ssd 990-pro-2tb:2",
+    .example = "hetbench advise --model llama-7b --gpus rtx4090:2 --ram 128GB",
     .groups = HT_OPT_ADVISE | HT_OPT_MODEL | HT_OPT_SCENARIO | HT_OPT_SIM,
     .min_words = 0,
     .max_words = 0,

@@ -15,47 +15,47 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Adds the cell "lane cpu of rank 0", or of a row that does not run "device 0 short by 717 MB [1]" with its note. */
+static bool is_ok(const json_t *row)
+{
+    return json_object_get(row, "iteration_time_s") != NULL;
+}
+
+/* Adds the cell "lane cpu of rank 0", or of a row that does not run "device 0 short by 717 MB". notes: NULL, or the
+   reason's number follows. */
 static void add_bottleneck(const json_t *row, struct ht_table *t, struct ht_notes *notes)
 {
-    char text[HT_QUANTITY_TEXT];
+    char text[HT_QUANTITY_TEXT], note[24] = "";
     const char *lane = ht_row_text(row, "lower_bound_of"), *space = ht_row_text(row, "short_of");
     if (lane) {
         ht_table_cell(t, "%s", lane);
         return;
     }
-    size_t note = ht_note_of(notes, ht_row_text(row, "reason"));
+    if (notes) snprintf(note, sizeof(note), " [%zu]", ht_note_of(notes, ht_row_text(row, "reason")));
     if (space)
-        ht_table_cell(t, "%s short by %s [%zu]", space,
+        ht_table_cell(t, "%s short by %s%s", space,
                       ht_format_quantity(HT_BYTES, ht_row_number(row, "short_bytes"), text), note);
     else
-        ht_table_cell(t, "%s [%zu]", strcmp(ht_row_text(row, "status"), "refused") ? "no plan" : "refused", note);
+        ht_table_cell(t, "%s%s", strcmp(ht_row_text(row, "status"), "refused") ? "no plan" : "refused", note);
 }
 
 static void add_row(const json_t *row, bool priced, struct ht_table *t, struct ht_notes *notes)
 {
     char text[HT_QUANTITY_TEXT];
     const json_t *micro_batch = ht_row_value(row, "micro_batch");
-    ht_table_cell(t, "%s", ht_row_text(row, "model"));
-    ht_table_cell(t, "%.4g", ht_row_number(row, "params"));
-    if (ht_row_number(row, "seq") > 0)
-        ht_table_cell(t, "%.0f", ht_row_number(row, "seq"));
-    else
-        ht_table_cell(t, "-");
     ht_table_cell(t, "%s", ht_row_text(row, "system"));
     if (json_is_integer(micro_batch))
         ht_table_cell(t, "%lld", (long long)json_integer_value(micro_batch));
     else
         ht_table_cell(t, "%s", json_is_null(micro_batch) ? "plan" : "-");
-    ht_table_cell(t, "%s", ht_row_text(row, "status"));
-    if (json_object_get(row, "iteration_time_s")) {
-        ht_table_cell(t, "%.4g", ht_row_number(row, "samples_per_s"));
-        ht_table_cell(t, "%s", ht_format_quantity(HT_TIME, 1e9 * ht_row_number(row, "iteration_time_s"), text));
-        ht_table_cell(t, "%.4g", ht_row_number(row, "tflops_per_gpu"));
+    if (is_ok(row)) {
+        ht_table_cell(t, "%.3g", ht_row_number(row, "samples_per_s"));
+        ht_table_cell(t, "%s", ht_format_rounded(HT_TIME, 1e9 * ht_row_number(row, "iteration_time_s"), text));
+        ht_table_cell(t, "%.3g", ht_row_number(row, "tflops_per_gpu"));
+        if (priced) ht_table_cell(t, "%.3g", ht_row_number(row, "tokens_per_s_per_1000_usd"));
         ht_table_cell(t, "%.3g%%", 100 * ht_row_number(row, "mfu"));
-        if (priced) ht_table_cell(t, "%.4g", ht_row_number(row, "tokens_per_s_per_1000_usd"));
     } else {
-        for (int i = 0; i < 4 + priced; i++) ht_table_cell(t, "-");
+        ht_table_cell(t, "%s", ht_row_text(row, "status"));
+        for (int i = 0; i < 3 + priced; i++) ht_table_cell(t, "-");
     }
     ht_row_bytes(row, "device_peak_bytes", t);
     ht_row_bytes(row, "host_peak_bytes", t);
@@ -198,30 +198,126 @@ static void print_fastest(const struct comparison *c)
     if (!changed) puts("\nAt half and at double of the assumed rate through host memory the same systems are fastest.");
 }
 
+/* ---- the tables: one for each model, the fastest system first --------------------------------------------------- */
+
+/* Rows at less than this share of the best rate are named below the table. */
+static const double folded_below = 0.5;
+
+static int by_rate(const void *a, const void *b)
+{
+    double x = ht_row_number(*(json_t *const *)a, "samples_per_s"),
+           y = ht_row_number(*(json_t *const *)b, "samples_per_s");
+    if (x != y) return x < y ? 1 : -1;
+    return strcmp(ht_row_text(*(json_t *const *)a, "system"), ht_row_text(*(json_t *const *)b, "system"));
+}
+
+/* Names in one line the rows [begin, end) that `is` picks: "out of memory: ddp [1], whale [1]". */
+static void print_folded(json_t *const *rows, size_t n, const char *what, bool (*is)(const json_t *row, double least),
+                         double least, struct ht_notes *notes)
+{
+    const char *between = what;
+    for (size_t i = 0; i < n; i++) {
+        if (!is(rows[i], least)) continue;
+        printf("%s%s", between, ht_row_text(rows[i], "system"));
+        if (is_ok(rows[i]))
+            printf(" %.3g", ht_row_number(rows[i], "samples_per_s"));
+        else if (notes)
+            printf(" [%zu]", ht_note_of(notes, ht_row_text(rows[i], "reason")));
+        between = ", ";
+    }
+    if (between != what) putchar('\n');
+}
+
+static bool is_slow(const json_t *row, double least)
+{
+    return is_ok(row) && ht_row_number(row, "samples_per_s") < least;
+}
+
+static bool has_no_memory(const json_t *row, double least)
+{
+    (void)least;
+    return !strcmp(ht_row_text(row, "status"), "oom");
+}
+
+static bool has_no_plan(const json_t *row, double least)
+{
+    (void)least;
+    return !strcmp(ht_row_text(row, "status"), "infeasible");
+}
+
+static bool is_refused(const json_t *row, double least)
+{
+    (void)least;
+    return !strcmp(ht_row_text(row, "status"), "refused");
+}
+
+/* Prints the rows of one model, sorted. */
+static void print_model(const struct comparison *c, json_t **rows, size_t n, bool priced, struct ht_notes *notes)
+{
+    double best, least;
+    bool all = c->set.options->all;
+    qsort(rows, n, sizeof(json_t *), by_rate);
+    best = ht_row_number(rows[0], "samples_per_s");
+    least = all ? 0 : folded_below * best;
+    struct ht_table *table = ht_table_create(
+        priced ? "<system|>micro-batch|>samples/s|>iteration|>TFLOP/s per GPU|>tokens/s per $1000|>?MFU|"
+                 ">?device memory|>?host memory|<?bottleneck"
+               : "<system|>micro-batch|>samples/s|>iteration|>TFLOP/s per GPU|>?MFU|>?device memory|"
+                 ">?host memory|<?bottleneck");
+    printf("\n%s: %.3g parameters", ht_row_text(rows[0], "model"), ht_row_number(rows[0], "params"));
+    if (ht_row_number(rows[0], "seq") > 0) printf(", %.0f tokens a sequence", ht_row_number(rows[0], "seq"));
+    putchar('\n');
+    for (size_t i = 0; i < n; i++) {
+        if (!all && (!is_ok(rows[i]) || is_slow(rows[i], least))) continue;
+        add_row(rows[i], priced, table, notes);
+        ht_table_mark(table, !is_ok(rows[i])                                   ? HT_MARK_FAULT
+                             : ht_row_number(rows[i], "samples_per_s") == best ? HT_MARK_BEST
+                                                                               : HT_MARK_NONE);
+    }
+    if (all || best > 0)
+        ht_table_print(table, "  ", stdout);
+    else
+        ht_table_destroy(table);
+    if (all) return;
+    print_folded(rows, n, "  below half of the best, in samples/s: ", is_slow, least, notes);
+    print_folded(rows, n, "  out of memory: ", has_no_memory, 0, notes);
+    print_folded(rows, n, "  without a plan: ", has_no_plan, 0, notes);
+    print_folded(rows, n, "  refused: ", is_refused, 0, notes);
+}
+
+static bool same_table(const json_t *a, const json_t *b)
+{
+    return !strcmp(ht_row_text(a, "model"), ht_row_text(b, "model"));
+}
+
 static void print_rows(const void *ctx, const json_t *rows)
 {
     const struct comparison *c = ctx;
     struct ht_notes notes = {0};
-    size_t i;
+    size_t i, n = 0, of_all = json_array_size(rows);
     const json_t *row;
-    bool priced = false;
+    json_t **list = HT_NEW_ARRAY(json_t *, of_all);
+    bool priced = false, why = c->set.options->why;
     json_array_foreach(rows, i, row) priced |= json_object_get(row, "price_usd") != NULL;
-    struct ht_table *table = ht_table_create(
-        priced ? "<model|>parameters|>tokens|<system|>micro-batch|<status|>samples/s|>iteration|>TFLOP/s per GPU|"
-                 ">MFU|>tokens/s per $1000|>device memory|>host memory|<bottleneck"
-               : "<model|>parameters|>tokens|<system|>micro-batch|<status|>samples/s|>iteration|>TFLOP/s per GPU|"
-                 ">MFU|>device memory|>host memory|<bottleneck");
-    json_array_foreach(rows, i, row) add_row(row, priced, table, &notes);
     printf("%zu system%s on %zu model%s (simulated)\n", c->set.systems.n, c->set.systems.n == 1 ? "" : "s", c->models.n,
            c->models.n == 1 ? "" : "s");
     ht_rows_print_scenario(rows, NULL, stdout);
-    puts("TFLOP/s and MFU: 3 x forward matrix products, against the dense peak of all devices. Memory: the largest "
-         "peak of any\ndevice and host; of oom rows the need. Bottleneck: what sets the lower bound of the "
-         "iteration time.\n");
-    ht_table_print(table, "", stdout);
+    for (i = 0; i < of_all; i++) {
+        list[n++] = json_array_get(rows, i);
+        if (i + 1 < of_all && same_table(list[0], json_array_get(rows, i + 1))) continue;
+        print_model(c, list, n, priced, why ? &notes : NULL);
+        n = 0;
+    }
+    if (why)
+        puts("\nTFLOP/s and MFU: 3 x forward matrix products, against the dense peak of all devices. Memory: the "
+             "largest peak of "
+             "any device and host; of oom rows the need. Bottleneck: what sets the lower bound of the iteration time.");
+    else
+        puts("\n--why says why and what the columns are, --all shows all rows");
     ht_notes_print(&notes, stdout);
     if (c->fastest) print_fastest(c);
     ht_notes_free(&notes);
+    free(list);
 }
 
 static enum ht_status run(const struct ht_options *options, struct ht_error *err)
@@ -242,6 +338,7 @@ static enum ht_status run(const struct ht_options *options, struct ht_error *err
 const struct ht_command ht_cmd_compare = {
     .name = "compare",
     .help = "simulate several systems on several models and compare",
-    .groups = HT_OPT_COMPARE | HT_OPT_SCENARIO | HT_OPT_SIM,
+    .example = "hetbench compare --models autohete-2b,autohete-4b --cluster autohete-1gpu",
+    .groups = HT_OPT_COMPARE | HT_OPT_SCENARIO | HT_OPT_SIM | HT_OPT_WHY | HT_OPT_ALL,
     .run = run,
 };

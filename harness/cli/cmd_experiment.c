@@ -6,6 +6,7 @@
 #include "common/base/units.h"
 #include "harness/result/heading.h"
 #include "harness/result/result.h"
+#include "harness/sweep/recoveries.h"
 #include "harness/sweep/sweep.h"
 #include "harness/result/table.h"
 
@@ -20,6 +21,15 @@ static const char *memory_text(int64_t bytes, char text[HT_QUANTITY_TEXT])
     if (bytes % gib) return ht_format_quantity(HT_BYTES, (double)bytes, text);
     snprintf(text, HT_QUANTITY_TEXT, "%lld GiB", (long long)(bytes / gib));
     return text;
+}
+
+/* Writes where the results go. */
+static void results_dir(const struct ht_options *options, const char *name, char *dir, size_t n)
+{
+    if (options->out)
+        snprintf(dir, n, "%s", options->out);
+    else
+        snprintf(dir, n, "results/%s", name);
 }
 
 static bool shows(const struct ht_experiment *e, int axis)
@@ -77,18 +87,68 @@ static void print(const struct ht_experiment *e, const json_t *root)
     ht_table_print(t, "", stdout);
 }
 
+/* ---- on recovery ---- */
+
+/* Prints a row for each recovery and model. */
+static void print_recoveries(const struct ht_recoveries *e, const json_t *root)
+{
+    struct ht_table *t = ht_table_create("<recovery|<model|>by the stores|>by the remote store|>speed-up|>paper");
+    const json_t *rows = json_object_get(root, "rows");
+    for (size_t i = 0; i + 1 < json_array_size(rows); i += 2) {
+        const json_t *stores = json_array_get(rows, i), *remote = json_array_get(rows, i + 1);
+        const json_t *paper = json_object_get(stores, "paper_speed_up");
+        ht_table_cell(t, "%s", json_string_value(json_object_get(stores, "label")));
+        ht_table_cell(t, "%s", json_string_value(json_object_get(stores, "model")));
+        ht_table_cell(t, "%.4g s", json_number_value(json_object_get(stores, "recovery_time_s")));
+        ht_table_cell(t, "%.4g s", json_number_value(json_object_get(remote, "recovery_time_s")));
+        ht_table_cell(t, "%.3f", json_number_value(json_object_get(stores, "speed_up")));
+        if (json_is_number(paper))
+            ht_table_cell(t, "%.3g", json_number_value(paper));
+        else
+            ht_table_cell(t, "-");
+    }
+    printf("%s: %s (simulated)\n\n", e->name, e->title);
+    ht_table_print(t, "", stdout);
+}
+
+static enum ht_status run_recoveries(const struct ht_options *options, struct ht_error *err)
+{
+    struct ht_recoveries *e = ht_alloc(sizeof(*e));
+    json_t *root = NULL;
+    char dir[4096], shown[sizeof(dir)];
+    enum ht_status status = ht_recoveries_load(options->words[0], err, e);
+    if (status == HT_OK) {
+        results_dir(options, e->name, dir, sizeof(dir));
+        status = ht_recoveries_run(e, dir, err, &root);
+    }
+    if (status == HT_OK && !options->json) {
+        print_recoveries(e, root);
+        ht_shown(dir, shown, sizeof(shown));
+        printf("\n%s/results.json, %s/results.csv; hetbench report %s draws them\n", shown, shown, shown);
+    }
+    if (status == HT_OK && options->json) {
+        status = ht_json_print(root, err);
+        root = NULL;
+    }
+    json_decref(root);
+    ht_recoveries_free(e);
+    free(e);
+    return status;
+}
+
 static enum ht_status run(const struct ht_options *options, struct ht_error *err)
 {
     struct ht_experiment *e = ht_alloc(sizeof(*e));
     struct ht_sweep_stats stats;
     json_t *root = NULL;
     char dir[4096];
+    if (ht_is_recoveries(options->words[0])) {
+        free(e);
+        return run_recoveries(options, err);
+    }
     enum ht_status status = ht_experiment_load(options->words[0], err, e);
     if (status == HT_OK) {
-        if (options->out)
-            snprintf(dir, sizeof(dir), "%s", options->out);
-        else
-            snprintf(dir, sizeof(dir), "results/%s", e->name);
+        results_dir(options, e->name, dir, sizeof(dir));
         status = ht_sweep_run(e, dir, err, &stats, &root);
     }
     if (status == HT_OK && !options->json) {
@@ -115,6 +175,7 @@ const struct ht_command ht_cmd_experiment = {
     .help = "simulate an experiment: systems by models, batches, budgets; resumable\v"
             "Names: hetbench list experiments. Rows that DIR has already, from the same program and commit, "
             "are not simulated again.",
+    .example = "hetbench experiment autohete-fig3a",
     .groups = HT_OPT_EXPERIMENT,
     .min_words = 1,
     .max_words = 1,

@@ -9,6 +9,7 @@
 #include "harness/cli/stores.h"
 #include "harness/sweep/builtin.h"
 #include "harness/sweep/experiment.h"
+#include "harness/sweep/recoveries.h"
 #include "harness/result/heading.h"
 #include "harness/result/result.h"
 #include "harness/run/registry.h"
@@ -139,8 +140,9 @@ static enum ht_status add_system(const char *name, struct ht_table *t, json_t *l
         ht_table_cell(t, "%s", names);
     else
         ht_table_cell(t, "hetbench list systems %s", s->name);
-    json_array_append_new(list, json_pack("{s:s,s:s,s:s,s:s,s:b,s:o}", "name", s->name, "title", s->title, "summary",
-                                          s->summary, "source", s->source, "disk", s->disk, "variables", variables));
+    json_array_append_new(list, json_pack("{s:s,s:s,s:s,s:s,s:b,s:b,s:o}", "name", s->name, "title", s->title,
+                                          "summary", s->summary, "source", s->source, "disk", s->disk, "ablation",
+                                          (int)ht_system_is_ablation(s), "variables", variables));
     return HT_OK;
 }
 
@@ -251,7 +253,6 @@ static enum ht_status add_cluster(const char *name, struct ht_table *t, json_t *
     ht_table_cell(t, "%s", name);
     ht_table_cell(t, "%lld", (long long)c->n_nodes);
     ht_table_cell(t, "%s", ht_cluster_devices(c, devices, sizeof(devices)));
-    ht_table_cell(t, "%s", node->cpu.name);
     ht_table_bytes(t, node->ram_bytes);
     if (node->has_ssds)
         ht_table_cell(t, "%lld x %s", (long long)node->n_ssds, node->ssd.name);
@@ -259,6 +260,7 @@ static enum ht_status add_cluster(const char *name, struct ht_table *t, json_t *
         ht_table_cell(t, "-");
     double usd = ht_cluster_price_usd(c);
     ht_table_cell(t, usd > 0 ? "$%.0f" : "-", usd);
+    ht_table_cell(t, "%s", node->cpu.name);
     json_array_append_new(list, json_pack("{s:s,s:I,s:I,s:s,s:I,s:s,s:I,s:I,s:s?,s:o,s:s}", "name", name, "nodes",
                                           (json_int_t)c->n_nodes, "devices", (json_int_t)c->n_gpus, "device", gpu->name,
                                           "device_memory_bytes", (json_int_t)gpu->memory_bytes, "cpu", node->cpu.name,
@@ -269,21 +271,38 @@ static enum ht_status add_cluster(const char *name, struct ht_table *t, json_t *
     return HT_OK;
 }
 
+/* Adds an experiment; cluster NULL: each point's is by `by`. */
+static void experiment_row(const char *name, int64_t points, const char *cluster, const char *by, const char *title,
+                           const char *source, struct ht_table *t, json_t *list)
+{
+    ht_table_cell(t, "%s", name);
+    ht_table_cell(t, "%lld", (long long)points);
+    ht_table_cell(t, "%s", cluster ? cluster : by);
+    ht_table_cell(t, "%s", title);
+    ht_table_cell(t, "%s", source);
+    json_array_append_new(list, json_pack("{s:s,s:I,s:s?,s:s,s:s}", "name", name, "points", (json_int_t)points,
+                                          "cluster", cluster, "title", title, "source", source));
+}
+
+static enum ht_status add_recoveries(const char *name, struct ht_table *t, json_t *list, struct ht_error *err)
+{
+    struct ht_recoveries *e = HT_NEW(struct ht_recoveries);
+    enum ht_status status = ht_recoveries_load(name, err, e);
+    if (status == HT_OK)
+        experiment_row(name, 2 * e->n_models * e->n_cases, NULL, "by recovery", e->title, e->source, t, list);
+    ht_recoveries_free(e);
+    free(e);
+    return status;
+}
+
 static enum ht_status add_experiment(const char *name, struct ht_table *t, json_t *list, struct ht_error *err)
 {
+    if (ht_is_recoveries(name)) return add_recoveries(name, t, list, err);
     struct ht_experiment *e = ht_alloc(sizeof(*e));
     enum ht_status status = ht_experiment_load(name, err, e);
-    if (status == HT_OK) {
-        int64_t points = ht_experiment_points(e);
-        ht_table_cell(t, "%s", name);
-        ht_table_cell(t, "%lld", (long long)points);
-        ht_table_cell(t, "%s", e->cluster[0] ? e->cluster : "by model");
-        ht_table_cell(t, "%s", e->title);
-        ht_table_cell(t, "%s", e->source);
-        json_array_append_new(list,
-                              json_pack("{s:s,s:I,s:s?,s:s,s:s}", "name", name, "points", (json_int_t)points, "cluster",
-                                        e->cluster[0] ? e->cluster : NULL, "title", e->title, "source", e->source));
-    }
+    if (status == HT_OK)
+        experiment_row(name, ht_experiment_points(e), e->cluster[0] ? e->cluster : NULL, "by model", e->title,
+                       e->source, t, list);
     ht_experiment_free(e);
     free(e);
     return status;
@@ -388,36 +407,50 @@ static const struct kind {
      true},
     {"ssds", "<disk|>capacity|>read|>write", ht_hw_ssd_name, add_ssd, "", false, true},
     {"clusters",
-     "<cluster|>nodes|<devices (memory of each)|<processor of a node|>memory of a node|<SSDs of a node|>price",
+     "<cluster|>nodes|<devices (memory of each)|>memory of a node|<SSDs of a node|>price|<?processor of a node",
      ht_hw_cluster_name, add_cluster, "", false, true},
     {"software",
-     "<software|>layer_norm|>rms_norm|>residual|>rotary|>scores|>gelu|>swiglu|>loss|>Adam|>memory of a GPU|>uneven",
+     "<software|>layer norm|>rms norm|>?residual|>rotary|>scores|>gelu|>swiglu|>loss|>Adam|>memory of a GPU|>?uneven",
      ht_software_name, add_software,
      "\nbytes an element, forward+backward, with 16-bit parameters and gradients; Adam: bytes a parameter; "
-     "memory: without NCCL's;\nuneven: time of a collective of uneven shards over that of even ones\n",
+     "memory: without NCCL's; uneven: time of a collective of uneven shards over that of even ones\n",
      false, true},
-    {"experiments", "<experiment|>points|<cluster|<what|<source", experiment_name, add_experiment, "", false, false}};
+    {"experiments", "<experiment|>points|<?cluster|<what|<?source", experiment_name, add_experiment, "", false, false}};
 
-static void print_kind(const struct kind *kind, struct ht_table *t, const json_t *list)
+static void print_kind(const struct kind *kind, const struct ht_options *o, struct ht_table *t, const json_t *list)
 {
     ht_table_print(t, "", stdout);
     fputs(kind->note, stdout);
-    if (kind->variables) print_variables(stdout);
-    if (kind->sources) print_sources(list);
+    if (kind->variables && o->why) print_variables(stdout);
+    if (kind->sources && o->why) print_sources(list);
+    if (kind->variables && !o->all) puts("\n--all lists the ablations of the papers' methods, too");
+    if (kind->sources && !o->why)
+        printf("%s--why gives the %ssources\n", kind->variables ? "" : "\n",
+               kind->variables ? "plan variables and " : "");
 }
 
-static enum ht_status list_kind(const struct kind *kind, bool json, struct ht_error *err)
+/* Returns true for a system that is listed only with --all. */
+static bool is_hidden(const struct kind *kind, const struct ht_options *o, const char *name)
+{
+    const struct ht_system *s;
+    struct ht_error ignored;
+    return kind->variables && !o->all && !o->json && ht_system_find(name, &ignored, &s) == HT_OK &&
+           ht_system_is_ablation(s);
+}
+
+static enum ht_status list_kind(const struct kind *kind, const struct ht_options *o, struct ht_error *err)
 {
     struct ht_table *t = ht_table_create(kind->header);
     json_t *list = json_array();
     char name[HT_NAME_BYTES];
     enum ht_status status = HT_OK;
-    for (int64_t i = 0; status == HT_OK && kind->name_of(i, name); i++) status = kind->add(name, t, list, err);
-    if (!json && status == HT_OK)
-        print_kind(kind, t, list);
+    for (int64_t i = 0; status == HT_OK && kind->name_of(i, name); i++)
+        if (!is_hidden(kind, o, name)) status = kind->add(name, t, list, err);
+    if (!o->json && status == HT_OK)
+        print_kind(kind, o, t, list);
     else
         ht_table_destroy(t);
-    if (json && status == HT_OK) return ht_json_print(json_pack("{s:o}", kind->name, list), err);
+    if (o->json && status == HT_OK) return ht_json_print(json_pack("{s:o}", kind->name, list), err);
     json_decref(list);
     return status;
 }
@@ -434,7 +467,7 @@ static enum ht_status run(const struct ht_options *options, struct ht_error *err
         return ht_fail(err, HT_BAD_INPUT, "list: '%s' stands behind '%s'; expected a name behind systems alone",
                        options->words[1], options->words[0]);
     for (size_t i = 0; i < HT_COUNT(kinds); i++)
-        if (!strcmp(options->words[0], kinds[i].name)) return list_kind(&kinds[i], options->json, err);
+        if (!strcmp(options->words[0], kinds[i].name)) return list_kind(&kinds[i], options, err);
     return ht_fail(err, HT_BAD_INPUT,
                    "list: unknown kind '%s'; expected systems, models, gpus, cpus, links, ssds, clusters, software, "
                    "experiments or stores",
@@ -448,7 +481,8 @@ const struct ht_command ht_cmd_list = {
             "stores\vsystems SYSTEM lists the "
             "plan variables of one system. stores DIR.. shows the steps in node stores, and which store has what share "
             "of each unit of the newest whole one.",
-    .groups = HT_OPT_CHECK,
+    .example = "hetbench list systems",
+    .groups = HT_OPT_CHECK | HT_OPT_WHY | HT_OPT_ALL,
     .min_words = 1,
     .max_words = HT_MAX_WORDS,
     .run = run,

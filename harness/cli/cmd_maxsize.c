@@ -107,13 +107,21 @@ static enum ht_status run_row(void *ctx, size_t i, struct ht_error *err)
 
 static void add_amount(double amount, enum ht_size_of of, struct ht_table *t)
 {
-    ht_table_cell(t, of == HT_SIZE_MODEL ? "%.5g" : "%.0f", amount);
+    ht_table_cell(t, of == HT_SIZE_MODEL ? "%.3g" : "%.0f", amount);
 }
 
-/* Adds the next size and what it lacks: "13.2e9", "host of node 0 short by 3.1 GB [1]". */
+/* Writes " [1]", the number of a reason; "" without notes. */
+static const char *note_text(struct ht_notes *notes, const char *reason, char buf[24])
+{
+    buf[0] = '\0';
+    if (notes) snprintf(buf, 24, " [%zu]", ht_note_of(notes, reason));
+    return buf;
+}
+
+/* Adds the next size and what it lacks: "13.2e9", "host of node 0 short by 3.1 GB [1]". notes: NULL for none. */
 static void add_limit(const json_t *row, enum ht_size_of of, struct ht_table *t, struct ht_notes *notes)
 {
-    char text[HT_QUANTITY_TEXT];
+    char text[HT_QUANTITY_TEXT], note[24];
     const json_t *next = json_object_get(row, "next");
     const char *space = ht_row_text(row, "next_short_of");
     if (!next) {
@@ -122,66 +130,97 @@ static void add_limit(const json_t *row, enum ht_size_of of, struct ht_table *t,
         if (asked)
             ht_table_cell(t, "nothing up to the largest size tried");
         else
-            ht_table_cell(t, "refused [%zu]", ht_note_of(notes, ht_row_text(row, "reason")));
+            ht_table_cell(t, "refused%s", note_text(notes, ht_row_text(row, "reason"), note));
         return;
     }
     add_amount(json_number_value(json_object_get(next, "amount")), of, t);
-    size_t note = ht_note_of(notes, ht_row_text(row, "next_reason"));
+    note_text(notes, ht_row_text(row, "next_reason"), note);
     if (space)
-        ht_table_cell(t, "%s short by %s [%zu]", space,
+        ht_table_cell(t, "%s short by %s%s", space,
                       ht_format_quantity(HT_BYTES, ht_row_number(row, "next_short_bytes"), text), note);
     else
-        ht_table_cell(t, "%s [%zu]", ht_row_text(row, "next_status"), note);
+        ht_table_cell(t, "%s%s", ht_row_text(row, "next_status"), note);
 }
 
 static void add_row(const json_t *row, enum ht_size_of of, struct ht_table *t, struct ht_notes *notes)
 {
-    char text[HT_QUANTITY_TEXT];
+    char text[HT_QUANTITY_TEXT], note[24];
     const json_t *largest = json_object_get(row, "largest");
     bool found = json_is_object(largest);
     ht_table_cell(t, "%s", ht_row_text(row, "system"));
     ht_table_cell(t, "%s", ht_row_text(row, "model"));
-    if (of == HT_SIZE_MODEL && found)
-        ht_table_cell(t, "%lld", (long long)json_integer_value(json_object_get(largest, "blocks")));
-    else if (of == HT_SIZE_MODEL)
-        ht_table_cell(t, "-");
     if (found)
         add_amount(ht_row_number(row, "amount"), of, t);
     else
         ht_table_cell(t, "none");
-    if (json_object_get(row, "iteration_time_s") && found) {
-        ht_table_cell(t, "%s", ht_format_quantity(HT_TIME, 1e9 * ht_row_number(row, "iteration_time_s"), text));
-        ht_table_cell(t, "%.4g", ht_row_number(row, "tflops_per_gpu"));
-        ht_row_bytes(row, "device_peak_bytes", t);
-        ht_row_bytes(row, "host_peak_bytes", t);
-    } else if (found) { /* it fits, but is refused as a simulation */
-        ht_table_cell(t, "refused [%zu]", ht_note_of(notes, ht_row_text(row, "reason")));
-        for (int i = 1; i < 4; i++) ht_table_cell(t, "-");
-    } else {
-        for (int i = 0; i < 4; i++) ht_table_cell(t, "-");
-    }
     add_limit(row, of, t, notes);
+    if (json_object_get(row, "iteration_time_s") && found) {
+        ht_table_cell(t, "%.3g", ht_row_number(row, "tflops_per_gpu"));
+        ht_table_cell(t, "%s", ht_format_rounded(HT_TIME, 1e9 * ht_row_number(row, "iteration_time_s"), text));
+    } else if (found) { /* it fits, but is refused as a simulation */
+        ht_table_cell(t, "refused%s", note_text(notes, ht_row_text(row, "reason"), note));
+        ht_table_cell(t, "-");
+    } else {
+        for (int i = 0; i < 2; i++) ht_table_cell(t, "-");
+    }
+    if (of == HT_SIZE_MODEL && found)
+        ht_table_cell(t, "%lld", (long long)json_integer_value(json_object_get(largest, "blocks")));
+    else if (of == HT_SIZE_MODEL)
+        ht_table_cell(t, "-");
+    for (int i = 0; i < 2; i++) {
+        if (found)
+            ht_row_bytes(row, i ? "host_peak_bytes" : "device_peak_bytes", t);
+        else
+            ht_table_cell(t, "-");
+    }
+    if (!found) ht_table_mark(t, HT_MARK_FAULT);
+}
+
+/* Names the systems of which nothing fits, in a line for each model. */
+static void print_none(const json_t *rows, bool several_models)
+{
+    size_t i, n = 0;
+    const json_t *row, *before = NULL;
+    json_array_foreach(rows, i, row)
+    {
+        if (json_is_object(json_object_get(row, "largest"))) continue;
+        bool same = before && !strcmp(ht_row_text(before, "model"), ht_row_text(row, "model"));
+        if (n++ && (same || !several_models))
+            printf(", %s", ht_row_text(row, "system"));
+        else if (several_models)
+            printf("%snothing fits of %s: %s", n > 1 ? "\n" : "", ht_row_text(row, "model"),
+                   ht_row_text(row, "system"));
+        else
+            printf("nothing fits: %s", ht_row_text(row, "system"));
+        before = row;
+    }
+    if (n) putchar('\n');
 }
 
 static void print_rows(const void *ctx, const json_t *rows)
 {
     const struct request *r = ctx;
     static const char *const headers[HT_N_SIZES] = {
-        "<system|<model|>blocks|>parameters|>iteration|>TFLOP/s per GPU|>device memory|>host memory|>next|<which lacks",
-        "<system|<model|>sequences|>iteration|>TFLOP/s per GPU|>device memory|>host memory|>next|<which lacks",
-        "<system|<model|>tokens|>iteration|>TFLOP/s per GPU|>device memory|>host memory|>next|<which lacks",
+        "<system|<?model|>parameters|>next|<which lacks|>TFLOP/s per GPU|>?iteration|>?blocks|>?device memory|>?host "
+        "memory",
+        "<system|<model|>sequences|>next|<which lacks|>TFLOP/s per GPU|>?iteration|>?device memory|>?host memory",
+        "<system|<model|>tokens|>next|<which lacks|>TFLOP/s per GPU|>?iteration|>?device memory|>?host memory",
     };
     static const char *const nouns[HT_N_SIZES] = {"model of the family", "batch", "sequence"};
     struct ht_table *table = ht_table_create(headers[r->of]);
     struct ht_notes notes = {0};
     size_t i;
     const json_t *row;
-    json_array_foreach(rows, i, row) add_row(row, r->of, table, &notes);
+    const struct ht_options *o = r->set.options;
+    json_array_foreach(rows, i, row) if (o->all || json_is_object(json_object_get(row, "largest")))
+        add_row(row, r->of, table, o->why ? &notes : NULL);
     printf("largest %s that fits, of %zu system%s (proved; rates simulated)\n", nouns[r->of], r->set.systems.n,
            r->set.systems.n == 1 ? "" : "s");
     ht_rows_print_scenario(rows, ht_size_names[r->of], stdout);
     puts("Next: the next larger size, and the memory that its schedule lacks.\n");
     ht_table_print(table, "", stdout);
+    if (!o->all) print_none(rows, r->n_families > 1);
+    if (!o->why) puts("\n--why says why, --all shows all rows");
     ht_notes_print(&notes, stdout);
     ht_notes_free(&notes);
 }
@@ -293,10 +332,13 @@ const struct ht_command ht_cmd_maxsize = {
     .help =
         "find the largest model, batch or sequence that fits, and what the next one lacks"
         "\vA size fits when the system has a plan for it and the verifier proves the plan's memory. Without SYSTEM all "
-        "are asked. Of a model: --models lists a family, and between two of its models lie those of the smaller one's "
+        "but ablations are asked. Of a model: --models lists a family, and between two of its models lie those of the "
+        "smaller one's "
         "width with more blocks. Of a batch: in steps of the devices. Of a sequence: in steps of 64 tokens; the "
         "model's positions grow along.",
-    .groups = HT_OPT_MAXSIZE | HT_OPT_SCENARIO,
+    .example =
+        "hetbench maxsize zero_offload,lohan --models 'lohan-*' --gpus rtx4090:1 --ram 256GB --ssd 990-pro-2tb:4",
+    .groups = HT_OPT_MAXSIZE | HT_OPT_SCENARIO | HT_OPT_WHY | HT_OPT_ALL,
     .max_words = 1,
     .run = run,
 };

@@ -48,6 +48,8 @@ const struct ht_command ht_cmd_new = {
     .help = "print a commented file to begin with: a cluster, a model or an experiment"
             "\vcluster with --gpus prints the file of these parts. For example:\n\n"
             "  hetbench new cluster --gpus rtx4090:2 --ram 128GB > mine.yaml",
+    .example = "hetbench new cluster > mine.yaml",
+    .whole_lines = true,
     .groups = HT_OPT_PARTS,
     .min_words = 1,
     .max_words = 1,

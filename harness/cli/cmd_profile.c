@@ -21,6 +21,7 @@
 #include "harness/result/heading.h"
 #include "harness/run/job.h"
 #include "harness/run/output.h"
+#include "harness/run/progress.h"
 #include "harness/result/provenance.h"
 #include "harness/run/registry.h"
 #include "harness/result/result.h"
@@ -53,24 +54,17 @@ static int64_t blocks_to_run(const struct ht_model *m, const struct ht_numerics 
 /* ---- progress -------------------------------------------------------------------------------------------------- */
 
 struct progress {
+    struct ht_progress line;
     const char *system;
     int32_t index, n_systems, iterations;
-    double began_s, shown_s;
-    bool terminal, shown;
 };
 
-/* Shows the progress on stderr: on a terminal four times a second, elsewhere every two seconds; nothing in the first
-   two seconds. */
 static enum ht_status show_progress(void *ctx, int32_t done, struct ht_error *err)
 {
     struct progress *p = ctx;
-    double now = ht_now_s();
     (void)err;
-    if (now - p->began_s < 2 || now - p->shown_s < (p->terminal ? 0.25 : 2)) return HT_OK;
-    p->shown_s = now;
-    p->shown = true;
-    fprintf(stderr, "%sprofile: %s (%d of %d), iteration %d of %d%s", p->terminal ? "\r\033[K" : "", p->system,
-            p->index + 1, p->n_systems, done, p->iterations, p->terminal ? "" : "\n");
+    ht_progress_show(&p->line, "%s (%d of %d), iteration %d of %d", p->system, p->index + 1, p->n_systems, done,
+                     p->iterations);
     return HT_OK;
 }
 
@@ -107,9 +101,8 @@ static enum ht_status measure(const struct ht_options *o, const struct ht_platfo
                               const struct ht_cpu_split *split, struct ht_error *err, struct ht_samples *samples)
 {
     const struct ht_disk_options *disk = platform->disks.options.n_dirs ? &platform->disks.options : NULL;
-    struct progress progress = {.began_s = ht_now_s(),
-                                .iterations = HT_WARMUP + (int32_t)o->measure.repeat,
-                                .terminal = isatty(STDERR_FILENO) != 0};
+    struct progress progress = {.line = ht_progress_begin("profile"),
+                                .iterations = HT_WARMUP + (int32_t)o->measure.repeat};
     struct ht_measure_options options = {.model = scenario->model,
                                          .numerics = scenario->numerics,
                                          .tokens_per_iteration = scenario->batch * scenario->seq,
@@ -141,7 +134,7 @@ static enum ht_status measure(const struct ht_options *o, const struct ht_platfo
         ht_schedule_destroy(schedule);
         if (ht_interrupted()) status = HT_INTERRUPTED;
     }
-    if (progress.shown && progress.terminal) fputs("\r\033[K", stderr);
+    ht_progress_end(&progress.line);
     ht_samples_sort(samples);
     return status == HT_INTERRUPTED ? ht_fail(err, status, "interrupted; no profile was written") : status;
 }
@@ -290,11 +283,12 @@ static enum ht_status run(const struct ht_options *o, struct ht_error *err)
     struct ht_words systems;
     if (!request.model)
         return ht_fail(err, HT_BAD_INPUT, "--model is missing; hetbench list models shows those there are");
-    enum ht_status status = ht_words_of_systems(o->compare.systems, err, &systems);
+    enum ht_status status = ht_words_of_systems(o->compare.systems, true, err, &systems);
     if (status == HT_OK) status = ht_platform_read(o, "profile", err, &platform);
     if (status != HT_OK) goto out;
     request.cluster = "local";
-    if (platform.kind == HT_PLATFORM_GPU) request.local_gpu = &platform.gpu;
+    request.local_gpus = platform.gpus;
+    request.n_local_gpus = platform.n_gpus;
     status = ht_scenario_create(&request, err, &scenario);
     if (status == HT_OK) status = measure_and_report(&platform, &systems, &x, &scenario, err);
     ht_scenario_free(&scenario);
@@ -310,6 +304,7 @@ const struct ht_command ht_cmd_profile = {
             "\vEvery system's schedule of the scenario (or those of --systems) is run, one op at a time, on the cores "
             "and in the memory that "
             "training uses; a work's cost is the median of its durations. --out FILE is what --profile takes.",
+    .example = "hetbench profile --model gpt-mini --out costs.yaml",
     .groups = HT_OPT_MODEL | HT_OPT_SHAPE | HT_OPT_PROFILE,
     .run = run,
 };

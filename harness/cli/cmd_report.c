@@ -94,6 +94,7 @@ const struct ht_command ht_cmd_report = {
             "folders "
             "with one each. Writes report.html, which "
             "needs nothing beside it, and the figures as PNG in figures/.",
+    .example = "hetbench report results/autohete-fig3a",
     .groups = HT_OPT_REPORT,
     .min_words = 1,
     .max_words = 1,

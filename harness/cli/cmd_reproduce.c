@@ -171,8 +171,7 @@ static void tolerance_text(const struct ht_claim *c, char *buf, size_t n)
 
 static void print_table(const struct reproduction *r, FILE *out)
 {
-    struct ht_table *t =
-        ht_table_create("<claim|>paper|>ours|<unit|>deviation|>tolerance|<verdict|<how|<what is behind it");
+    struct ht_table *t = ht_table_create("<claim|>paper|>ours|<?unit|>deviation|>?tolerance|<verdict");
     for (size_t i = 0; i < r->n_rows; i++) {
         const struct ht_outcome *o = &r->rows[i];
         char tolerance[32], unit[HT_CLAIM_UNIT_TEXT];
@@ -186,12 +185,22 @@ static void print_table(const struct reproduction *r, FILE *out)
         else
             ht_table_cell(t, "-");
         ht_table_cell(t, "%s", tolerance[0] ? tolerance : "-");
-        const char *reading = o->claim->reading;
-        ht_table_cell(t, "%s%s", ht_claim_verdict_names[o->verdict], *reading ? ", 2nd reading" : "");
-        ht_table_cell(t, "%s", o->how);
-        ht_table_cell(t, "%s%s%s", reading, *reading && o->why[0] ? "; " : "", o->why);
+        ht_table_cell(t, "%s%s", ht_claim_verdict_names[o->verdict], *o->claim->reading ? ", 2nd reading" : "");
+        if (o->verdict == HT_CLAIM_OUTSIDE || o->verdict == HT_CLAIM_BROKEN) ht_table_mark(t, HT_MARK_FAULT);
     }
     ht_table_print(t, "", out);
+}
+
+/* Prints how each row was made, and what is behind its figure. */
+static void print_reasons(const struct reproduction *r, FILE *out)
+{
+    putc('\n', out);
+    for (size_t i = 0; i < r->n_rows; i++) {
+        const struct ht_outcome *o = &r->rows[i];
+        const char *reading = o->claim->reading;
+        fprintf(out, "%s: %s%s%s%s%s\n", o->claim->id, o->how, *o->how && (*reading || o->why[0]) ? "; " : "", reading,
+                *reading && o->why[0] ? "; " : "", o->why);
+    }
 }
 
 /* Returns null for 0, the default. */
@@ -363,6 +372,7 @@ static enum ht_status run(const struct ht_options *options, struct ht_error *err
         for (size_t i = 0; i < r.n_ledgers; i++) printf("%s\n", r.ledgers[i].paper);
         putchar('\n');
         print_table(&r, stdout);
+        if (options->why) print_reasons(&r, stdout);
         print_summary(&r, stdout);
     }
     reproduction_free(&r);
@@ -375,7 +385,8 @@ const struct ht_command ht_cmd_reproduce = {
     .help = "check the papers' claims: their figure, ours, deviation, verdict"
             "\vPATTERN picks claims by id, with * and ?: 'autohete.fig3a.*'. A claim that fails is a row like any "
             "other: the exit status is 0. docs/claims.md describes the ledgers and explains the misses.",
-    .groups = HT_OPT_REPRODUCE,
+    .example = "hetbench reproduce 'autohete.fig3a.*'",
+    .groups = HT_OPT_REPRODUCE | HT_OPT_WHY,
     .max_words = 1,
     .run = run,
 };

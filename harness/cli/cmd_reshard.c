@@ -35,6 +35,8 @@ struct resharding {
     struct ht_transfers list;
     struct ht_store_reader *reader;
     struct ht_store_price price; /* on a cluster */
+    struct ht_store_price emulated;
+    struct ht_emu_overruns overruns;
 };
 
 static enum ht_status open_step(struct resharding *r, struct ht_error *err)
@@ -81,7 +83,14 @@ static enum ht_status check_nodes(const struct resharding *r, const struct ht_cl
                    cluster->name, (long long)cluster->n_nodes, most + 1);
 }
 
-/* Simulates the copies on a cluster. */
+/* Reads elements of a source (ht_transfer_read). */
+static enum ht_status read_source(void *ctx, int64_t source, int64_t first, int64_t n, float *out, struct ht_error *err)
+{
+    const struct resharding *r = ctx;
+    return ht_store_reader_read(r->reader, r->rows[source], first, n, out, err);
+}
+
+/* Simulates the copies on a cluster, and carries them out under the emulated clock where that is asked for. */
 static enum ht_status price(struct resharding *r, struct ht_error *err)
 {
     const struct ht_options *o = r->options;
@@ -93,6 +102,10 @@ static enum ht_status price(struct resharding *r, struct ht_error *err)
     status = check_nodes(r, cluster, err);
     if (status == HT_OK)
         status = ht_transfers_price(r->sources, r->sinks, r->n_sinks, &r->list, &rates, how, err, &r->price);
+    const struct ht_store_emulation by = {o->reshard.emulate, read_source, r};
+    if (status == HT_OK && by.scale > 0)
+        status = ht_transfers_emulate(&r->state->model, r->sources, r->sinks, r->n_sinks, &r->list, &rates, how, &by,
+                                      err, &r->emulated, &r->overruns);
     ht_store_rates_free(&rates);
     ht_cluster_destroy(cluster);
     return status;
@@ -112,12 +125,6 @@ static void resharding_free(struct resharding *r)
 }
 
 /* ---- writing ---- */
-
-static enum ht_status read_source(void *ctx, int64_t source, int64_t first, int64_t n, float *out, struct ht_error *err)
-{
-    const struct resharding *r = ctx;
-    return ht_store_reader_read(r->reader, r->rows[source], first, n, out, err);
-}
 
 struct rank_reading {
     struct resharding *r;
@@ -246,6 +253,13 @@ static void sum_paths(const struct resharding *r, int64_t bytes[HT_N_PATHS], int
     }
 }
 
+static json_t *emulated_json(const struct resharding *r)
+{
+    return json_pack("{s:I,s:f,s:I,s:I,s:b}", "ns", (json_int_t)r->emulated.ns, "scale", r->options->reshard.emulate,
+                     "overran", (json_int_t)r->overruns.n_overran, "copies", (json_int_t)r->overruns.n_ops, "valid",
+                     (int)r->overruns.valid);
+}
+
 static enum ht_status report(const struct resharding *r, struct ht_error *err)
 {
     const struct ht_options *o = r->options;
@@ -264,10 +278,11 @@ static enum ht_status report(const struct resharding *r, struct ht_error *err)
     enum ht_status status = HT_OK;
     if (o->json) {
         json_t *simulated = o->request.cluster ? json_integer((json_int_t)r->price.ns) : json_null();
-        status =
-            ht_json_print(json_pack("{s:o,s:I,s:O,s:b}", "simulated_ns", simulated, "step", (json_int_t)r->version.step,
-                                    "paths", paths, "equal", (int)(o->reshard.check && o->reshard.to)),
-                          err);
+        json_t *emulated = o->reshard.emulate > 0 ? emulated_json(r) : json_null();
+        status = ht_json_print(json_pack("{s:o,s:o,s:I,s:O,s:b}", "simulated_ns", simulated, "emulated", emulated,
+                                         "step", (json_int_t)r->version.step, "paths", paths, "equal",
+                                         (int)(o->reshard.check && o->reshard.to)),
+                               err);
     } else {
         printf("step %lld", (long long)r->version.step);
         if (o->reshard.to) printf(" into dp %d, tp %d, pp %d", r->layout.dp, r->layout.tp, r->layout.pp);
@@ -276,6 +291,11 @@ static enum ht_status report(const struct resharding *r, struct ht_error *err)
         if (o->request.cluster)
             printf("\nsimulated on %s: %s, all copies side by side\n", o->request.cluster,
                    ht_format_quantity(HT_TIME, (double)r->price.ns, out));
+        if (o->reshard.emulate > 0)
+            printf("emulated: %s, %+.2f%%; %lld of %lld copies overran\n",
+                   ht_format_quantity(HT_TIME, (double)r->emulated.ns, out),
+                   100 * ((double)r->emulated.ns / (double)r->price.ns - 1), (long long)r->overruns.n_overran,
+                   (long long)r->overruns.n_ops);
         if (o->reshard.to && o->out)
             printf("\nwritten to %s%s\n", ht_shown(o->out, out, sizeof(out)),
                    o->reshard.check ? " and read back: every byte is the same" : "");
@@ -301,6 +321,7 @@ static enum ht_status run(const struct ht_options *o, struct ht_error *err)
     alone = cluster                      ? NULL
             : o->reshard.remote_rate > 0 ? "--remote-rate"
             : o->reshard.whole_files     ? "--whole-files"
+            : o->reshard.emulate > 0     ? "--emulate"
                                          : NULL;
     if (alone) return ht_fail(err, HT_BAD_INPUT, "%s: --cluster is missing beside it", alone);
     if (o->reshard.check && !o->out) return ht_fail(err, HT_BAD_INPUT, "--check: --out DIR is missing beside it");
@@ -322,6 +343,7 @@ const struct ht_command ht_cmd_reshard = {
         "bring a step of node stores into another layout"
         "\vSTORE is a directory of train --store, --store-memory or --store-remote. The newest step that all of them "
         "together have whole is taken. Without --out, reshard says what would be read from where.",
+    .example = "hetbench reshard node-0 node-1 --to 2,1,1 --out new",
     .groups = HT_OPT_RESHARD | HT_OPT_CHECK,
     .min_words = 1,
     .max_words = HT_MAX_WORDS,

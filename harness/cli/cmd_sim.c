@@ -24,7 +24,9 @@ static enum ht_status check_replay(const struct ht_trace *t, struct ht_error *er
 static enum ht_status run(const struct ht_options *options, struct ht_error *err)
 {
     struct ht_evaluation e;
-    enum ht_status status = ht_evaluate(options, NULL, NULL, err, &e);
+    struct ht_options shown = *options;
+    shown.plan.progress = true;
+    enum ht_status status = ht_evaluate(&shown, NULL, NULL, err, &e);
     if (status != HT_OK) return status;
     if (e.result.trace) status = check_replay(e.result.trace, err);
     if (status == HT_OK) status = ht_save_trace(e.result.trace, options->trace, err);
@@ -40,6 +42,7 @@ const struct ht_command ht_cmd_sim = {
     .help = "simulate a system on a scenario: throughput, bounds, lanes, memory"
             "\vWith --load FILE the graph in FILE is simulated; its costs come from --profile or --cluster. With "
             "--replay FILE the report is on a trace that sim or train wrote of the same graph.",
+    .example = "hetbench sim zero_offload --model autohete-4b --cluster autohete-1gpu --batch 8",
     .groups = HT_OPT_MODEL | HT_OPT_SCENARIO | HT_OPT_LOAD | HT_OPT_DUMP | HT_OPT_SIM | HT_OPT_TRACE | HT_OPT_REPLAY,
     .min_words = 1,
     .max_words = 1,

@@ -332,6 +332,7 @@ const struct ht_command ht_cmd_train = {
             "device has; a job that does not fit is refused with its memory ledger (exit status 3). A cluster of "
             "several "
             "emulated devices, or --ranks N, trains in as many processes, which mpirun starts.",
+    .example = "hetbench train in_memory --model gpt-tiny --data FILE --steps 50",
     .groups = HT_OPT_MODEL | HT_OPT_SCENARIO | HT_OPT_TRAIN | HT_OPT_LAUNCH | HT_OPT_DUMP | HT_OPT_TRACE,
     .min_words = 1,
     .max_words = 1,

@@ -33,6 +33,7 @@ const struct ht_command ht_cmd_verify = {
     .help = "prove a schedule: edges, groups, coverage, updates, memory"
             "\vWith --load FILE the graph in FILE is proved instead. The rules are described in "
             "common/schedule/verify.h and the file format in docs/graph-format.md.",
+    .example = "hetbench verify cephalo --model llama-7b --gpus a10:2,v100-32gb:4",
     .groups = HT_OPT_MODEL | HT_OPT_SCENARIO | HT_OPT_LOAD | HT_OPT_DUMP,
     .min_words = 1,
     .max_words = 1,

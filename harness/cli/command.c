@@ -2,6 +2,7 @@
 
 #include "common/base/array.h"
 #include "common/base/config.h"
+#include "common/base/terminal.h"
 #include "common/base/units.h"
 
 #include <argp.h>
@@ -132,8 +133,8 @@ static const struct row rows[] = {
     {"replay", "FILE", "report on a trace of this graph, of sim or train, instead of simulating", HT_OPT_REPLAY,
      TEXT(sim.replay)},
     {"systems", "A,B,...", "systems to choose from [all but ablations]", HT_OPT_ADVISE, TEXT(compare.systems)},
-    {"systems", "A,B,...", "systems to compare or measure [all]", HT_OPT_COMPARE | HT_OPT_PROFILE,
-     TEXT(compare.systems)},
+    {"systems", "A,B,...", "systems to compare [all but ablations]", HT_OPT_COMPARE, TEXT(compare.systems)},
+    {"systems", "A,B,...", "systems to measure [all]", HT_OPT_PROFILE, TEXT(compare.systems)},
     {"models", "A,B,...", "models to compare them on; patterns such as 'lohan-*' too", HT_OPT_COMPARE,
      TEXT(compare.models)},
     {"of", "model|batch|seq", "size that is looked for [model]", HT_OPT_MAXSIZE, TEXT(compare.of)},
@@ -238,6 +239,8 @@ static const struct row rows[] = {
      HT_OPT_RESHARD, RATE(reshard.remote_rate)},
     {"whole-files", NULL, "with --cluster: a rank reads whole files where slices would do", HT_OPT_RESHARD,
      FLAG(reshard.whole_files)},
+    {"emulate", "X", "with --cluster: read the files, each copy held for X times its modelled time [only simulate]",
+     HT_OPT_RESHARD, REAL(reshard.emulate, 1e-3, 1e9)},
     {"check", NULL, "hold files against their hashes; of reshard, read back what was written and compare every byte",
      HT_OPT_CHECK, FLAG(reshard.check)},
     {"out", "DIR", "directory for the stores of the new layout's nodes [only list what would be read]", HT_OPT_RESHARD,
@@ -260,11 +263,20 @@ static const struct row rows[] = {
     {"out", "FILE", "write the table as CSV", HT_OPT_REPRODUCE, TEXT(out)},
     {"out", "DIR", "folder of results.json and results.csv [results/NAME]", HT_OPT_EXPERIMENT, TEXT(out)},
     {"out", "DIR", "folder for page and figures [DIR]", HT_OPT_REPORT, TEXT(out)},
+    {"why", NULL, "say why: reasons, sources, and what the columns are", HT_OPT_WHY, FLAG(why)},
+    {"all", NULL, "show what is left out otherwise: ablations of the papers' methods, and rows that are folded",
+     HT_OPT_ALL, FLAG(all)},
     {"json", NULL, "machine-readable output on standard output", ANY, FLAG(json)},
     {"help", NULL, "show this help", ANY, FLAG(help)},
 };
 
 enum { FIRST_KEY = 256, HELP_KEY = 'h', N_ROWS = HT_COUNT(rows) }; /* a key that is a letter is an option, too: -h */
+
+/* Returns true if a command takes an option. */
+static bool is_of(const struct row *row, const struct ht_command *command)
+{
+    return row->groups == ANY || row->groups & command->groups;
+}
 
 struct parse {
     const struct ht_command *command;
@@ -374,7 +386,7 @@ static enum ht_status unknown(const struct parse *p)
     size_t n = 0;
     int starts_with = 0;
     for (size_t i = 0; i < N_ROWS; i++) {
-        if (!(rows[i].groups & p->command->groups) && rows[i].groups != ANY) continue;
+        if (!is_of(&rows[i], p->command)) continue;
         if (!strcmp(rows[i].name, name)) {
             if (rows[i].arg)
                 return ht_fail(p->err, HT_BAD_INPUT, "%s: --%s needs a value: %s", command, name, rows[i].arg);
@@ -390,6 +402,20 @@ static enum ht_status unknown(const struct parse *p)
     return ht_fail(p->err, HT_BAD_INPUT, "%s: unknown option '%s'; hetbench %s --help lists those there are", command,
                    word, command);
 }
+
+/* Makes the command's rows of the table for argp. */
+static void options_of(const struct ht_command *command, struct argp_option *out)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < N_ROWS; i++)
+        if (is_of(&rows[i], command))
+            out[n++] = (struct argp_option){.name = rows[i].name,
+                                            .key = rows[i].offset == AT(help) ? HELP_KEY : FIRST_KEY + (int)i,
+                                            .arg = rows[i].arg};
+    out[n] = (struct argp_option){0};
+}
+
+/* ---- help ------------------------------------------------------------------------------------------------------ */
 
 /* The headings of the help, in their order. A row is under the first that names a group of both row and command. */
 static const struct {
@@ -407,31 +433,61 @@ static const struct {
     {ANY, "Output:"},
 };
 
-static int section_of(const struct row *row, const struct ht_command *command)
+enum { HELP_WIDTH = 80, HELP_NAMES = 26 };
+
+static int help_width(void)
 {
-    int section = 0;
-    if (row->groups == ANY) return (int)HT_COUNT(sections) - 1;
+    int columns = ht_terminal_columns();
+    return columns ? columns : HELP_WIDTH;
+}
+
+static size_t section_of(const struct row *row, const struct ht_command *command)
+{
+    size_t section = 0;
+    if (row->groups == ANY) return HT_COUNT(sections) - 1;
     while (!(sections[section].groups & row->groups & command->groups)) section++;
     return section;
 }
 
-/* Makes the command's rows of the table for argp, each section after its heading. */
-static void options_of(const struct ht_command *command, struct argp_option *out)
+void ht_help_print_row(const char *name, const char *text)
 {
-    bool begun[HT_COUNT(sections)] = {false};
-    size_t n = 0;
+    char indent[HELP_NAMES + 1];
+    int used = printf("  %-*s", HELP_NAMES - 4, name);
+    snprintf(indent, sizeof(indent), "%*s", HELP_NAMES, "");
+    if (used > HELP_NAMES - 2) putchar('\n'), used = 0;
+    printf("%*s", HELP_NAMES - used, "");
+    ht_print_wrapped(text, HELP_NAMES, indent, "", help_width(), stdout);
+}
+
+static void print_section(const struct ht_command *command, size_t section)
+{
+    int n = 0;
     for (size_t i = 0; i < N_ROWS; i++) {
-        if (!(rows[i].groups & command->groups) && rows[i].groups != ANY) continue;
-        int section = section_of(&rows[i], command);
-        if (!begun[section]) out[n++] = (struct argp_option){.doc = sections[section].title, .group = section + 1};
-        begun[section] = true;
-        out[n++] = (struct argp_option){.name = rows[i].name,
-                                        .key = rows[i].offset == AT(help) ? HELP_KEY : FIRST_KEY + (int)i,
-                                        .arg = rows[i].arg,
-                                        .doc = rows[i].help,
-                                        .group = section + 1};
+        char name[80];
+        if (!is_of(&rows[i], command) || section_of(&rows[i], command) != section) continue;
+        if (!n++) printf("\n %s\n", sections[section].title);
+        snprintf(name, sizeof(name), "%s--%s%s%s", rows[i].offset == AT(help) ? "-h, " : "", rows[i].name,
+                 rows[i].arg ? " " : "", rows[i].arg ? rows[i].arg : "");
+        ht_help_print_row(name, rows[i].help);
     }
-    out[n] = (struct argp_option){0};
+}
+
+static void print_help(const struct ht_command *command)
+{
+    const char *more = strchr(command->help, '\v');
+    char summary[512];
+    snprintf(summary, sizeof(summary), "%.*s", (int)strcspn(command->help, "\v"), command->help);
+    printf("Usage: hetbench %s %s%s[OPTIONS]\n", command->name, command->args ? command->args : "",
+           command->args ? " " : "");
+    ht_print_wrapped(summary, 0, "", "", help_width(), stdout);
+    if (command->example) {
+        printf("\nExample:\n  ");
+        ht_print_wrapped(command->example, 2, "    ", " \\", help_width(), stdout);
+    }
+    for (size_t section = 0; section < HT_COUNT(sections); section++) print_section(command, section);
+    if (!more) return;
+    putchar('\n');
+    ht_print_wrapped(more + 1, 0, "", "", help_width(), stdout);
 }
 
 /* Joins the parts of a cluster to the list that stands for its name. */
@@ -466,18 +522,16 @@ enum ht_status ht_options_parse(const struct ht_command *command, int argc, char
     *out = ht_options_default();
     out->request.training = command->groups & HT_OPT_TRAIN;
     if (out->request.training) out->request.cluster = "local";
-    struct argp_option options[N_ROWS + HT_COUNT(sections) + 1];
+    struct argp_option options[N_ROWS + 1];
     options_of(command, options);
-    struct argp argp = {.options = options, .parser = on_key, .args_doc = command->args, .doc = command->help};
-    char name[64];
-    snprintf(name, sizeof(name), "hetbench %s", command->name);
+    struct argp argp = {.options = options, .parser = on_key};
     struct parse p = {.command = command, .options = out, .err = err};
     err->text[0] = '\0';
     err->status = HT_OK;
     /* argp expects the program's name where argv[1], the command, is. */
     error_t failed = argp_parse(&argp, argc - 1, argv + 1, ARGP_NO_ERRS | ARGP_NO_HELP | ARGP_NO_EXIT, NULL, &p);
     if (out->help) {
-        argp_help(&argp, stdout, ARGP_HELP_STD_HELP & ~(ARGP_HELP_EXIT_OK | ARGP_HELP_EXIT_ERR), name);
+        print_help(command);
         return HT_OK;
     }
     if (failed) return err->status != HT_OK ? err->status : unknown(&p);

@@ -1,8 +1,8 @@
 /*
  * The command line: one table of options, of which each command takes groups.
  *
- * argp does the parsing and the help. Its two lines about a wrong option become one here, with the nearest known
- * option. Values are read by common/base/units.h, so "40" for a size or "3e9" for a count is refused the
+ * argp does the parsing. Its two lines about a wrong option become one here, with the nearest known option. The help has
+ * the options in the table's order, which is that of their use, fitted to the terminal. Values are read by common/base/units.h, so "40" for a size or "3e9" for a count is refused the
  * same way as in a file.
  */
 #ifndef HT_HARNESS_CLI_COMMAND_H
@@ -28,21 +28,28 @@ enum ht_option_group {
     HT_OPT_MAXSIZE = 16384,
     HT_OPT_ADVISE = 32768,
     HT_OPT_RESHARD = 65536,
-    HT_OPT_PARTS = 262144,  /* of a cluster: --gpus and the others */
-    HT_OPT_CHECK = 131072,  /* of stores' files */
+    HT_OPT_PARTS = 262144, /* of a cluster: --gpus and the others */
+    HT_OPT_CHECK = 131072, /* of stores' files */
+    HT_OPT_WHY = 1048576,  /* footnotes */
+    HT_OPT_ALL = 2097152,  /* what is folded or left out otherwise */
     HT_OPT_LAUNCH = 524288, /* the hosts of a training */
-    HT_OPT_ELASTIC = 1048576,
-    HT_OPT_SHAPE = 8192, /* the scenario without its cluster: profile has only this of it */
+    HT_OPT_ELASTIC = 4194304,
+    HT_OPT_SHAPE = 8192,   /* the scenario without its cluster: profile has only this of it */
 };
 
 struct ht_command {
     const char *name;
-    const char *args; /* "SYSTEM" */
-    const char *help; /* one line; after a \v more, which --help prints below the options */
-    unsigned groups;  /* mask of enum ht_option_group; --json and --help are always there */
+    const char *args;    /* "SYSTEM" */
+    const char *help;    /* one line; after a \v more, which --help prints below the options */
+    const char *example; /* "hetbench sim .." */
+    bool whole_lines;    /* prints a file: lines are not broken to fit the terminal */
+    unsigned groups;     /* mask of enum ht_option_group; --json and --help are always there */
     int min_words, max_words;
     enum ht_status (*run)(const struct ht_options *options, struct ht_error *err);
 };
+
+/* Prints a command's or option's name and text beside it, at the width of the terminal. */
+void ht_help_print_row(const char *name, const char *text);
 
 /* Reads argv[2..] for a command. Returns HT_BAD_INPUT with one line. With options->help the help has been printed. */
 enum ht_status ht_options_parse(const struct ht_command *command, int argc, char **argv, struct ht_error *err,

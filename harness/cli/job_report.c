@@ -10,7 +10,9 @@ enum ht_status ht_job_report(const struct ht_options *options, void (*print)(con
 {
     struct ht_job job;
     struct ht_result result = {0};
-    enum ht_status status = ht_job_create(options, NULL, NULL, HT_JOB_BOUNDED, err, &job);
+    struct ht_options shown = *options;
+    shown.plan.progress = true;
+    enum ht_status status = ht_job_create(&shown, NULL, NULL, HT_JOB_BOUNDED, err, &job);
     if (status != HT_OK) return status;
     status = ht_result_create(&job, NULL, NULL, 0, err, &result);
     if (status == HT_OK) status = ht_job_dump(&job, options->plan.dump, err);

@@ -26,12 +26,13 @@ bool ht_words_have(const struct ht_words *w, const char *word)
     return ht_index_of(word, w->list, w->n) < w->n;
 }
 
-enum ht_status ht_words_of_systems(const char *commas, struct ht_error *err, struct ht_words *out)
+enum ht_status ht_words_of_systems(const char *commas, bool ablations, struct ht_error *err, struct ht_words *out)
 {
     const struct ht_system *s;
     enum ht_status status = HT_OK;
     ht_words_split(commas ? commas : "", out);
-    for (size_t i = 0; !commas && (s = ht_system_at(i)); i++) HT_PUSH(out->list, out->n, out->cap, s->name);
+    for (size_t i = 0; !commas && (s = ht_system_at(i)); i++)
+        if (ablations || !ht_system_is_ablation(s)) HT_PUSH(out->list, out->n, out->cap, s->name);
     if (!out->n) return ht_fail(err, HT_BAD_INPUT, "the list of systems is empty; expected A,B or none for all");
     for (size_t i = 0; i < out->n && status == HT_OK; i++) status = ht_system_find(out->list[i], err, &s);
     return status;

@@ -18,8 +18,9 @@ struct ht_words {
 void ht_words_split(const char *commas, struct ht_words *out);
 void ht_words_free(struct ht_words *w);
 bool ht_words_have(const struct ht_words *w, const char *word);
-/* Cuts a list of systems, NULL for all, and checks that it has some and that all exist. Free it also after an error. */
-enum ht_status ht_words_of_systems(const char *commas, struct ht_error *err, struct ht_words *out);
+/* Cuts a list of systems, NULL for all (ablations only if wanted), and checks that it has some and that all exist. Free it
+   also after an error. */
+enum ht_status ht_words_of_systems(const char *commas, bool ablations, struct ht_error *err, struct ht_words *out);
 
 /* Reasons of rows that do not run. Each is listed once, whole, below the table. */
 struct ht_notes {

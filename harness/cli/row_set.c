@@ -1,6 +1,7 @@
 #include "harness/cli/row_set.h"
 
 #include "common/base/array.h"
+#include "common/base/units.h"
 #include "common/plan/scenario.h"
 #include "harness/result/heading.h"
 #include "harness/result/provenance.h"
@@ -19,7 +20,7 @@ enum ht_status ht_row_set_read(const struct ht_options *options, const char *sys
     const char *models = options->compare.models;
     *out = (struct ht_row_set){.options = options, .from = ht_provenance_json()};
     ht_words_split(models ? models : "", &out->models);
-    enum ht_status status = ht_words_of_systems(systems, err, &out->systems);
+    enum ht_status status = ht_words_of_systems(systems, options->all, err, &out->systems);
     if (!out->models.n)
         return ht_fail(err, HT_BAD_INPUT, "--models is missing; expected a list such as A,B or 'autohete-*'");
     if (!options->request.cluster)
@@ -47,7 +48,9 @@ double ht_row_number(const json_t *row, const char *key)
 void ht_row_bytes(const json_t *row, const char *key, struct ht_table *t)
 {
     const json_t *bytes = ht_row_value(row, key);
-    ht_table_bytes(t, json_is_integer(bytes) ? json_integer_value(bytes) : -1);
+    char text[HT_QUANTITY_TEXT];
+    bool known = json_is_integer(bytes) && json_integer_value(bytes) >= 0;
+    ht_table_cell(t, "%s", known ? ht_format_rounded(HT_BYTES, json_number_value(bytes), text) : "-");
 }
 
 json_t *ht_refused_row(const struct ht_row_set *set, const struct ht_options *options, const char *system,

@@ -83,9 +83,10 @@ json_t *ht_stores_json(const struct ht_options *options, const struct ht_store_f
     json_t *read = json_object();
     for (int p = 0; p < HT_N_PATHS; p++)
         json_object_set_new(read, ht_path_names[p], json_integer((json_int_t)f->read_bytes[p]));
-    return json_pack("{s:i,s:f,s:f,s:f,s:f,s:I,s:I,s:o}", "saved", f->n_saved, "stall_s", f->stall_s, "waited_s",
-                     f->waited_s, "written_s", f->written_s, "oldest_s", f->oldest_s, "bytes", (json_int_t)f->bytes,
-                     "safe_step", (json_int_t)f->safe_step, "read_bytes", read);
+    return json_pack("{s:i,s:f,s:f,s:f,s:f,s:f,s:I,s:I,s:o}", "saved", f->n_saved, "stall_s", f->stall_s,
+                     "first_stall_s", f->first_stall_s, "waited_s", f->waited_s, "written_s", f->written_s, "oldest_s",
+                     f->oldest_s, "bytes", (json_int_t)f->bytes, "safe_step", (json_int_t)f->safe_step, "read_bytes",
+                     read);
 }
 
 /* ---- list ---- */

@@ -38,6 +38,7 @@ except ImportError as why:
 import bars
 import pipeline
 import plans
+import recoveries
 import results
 import timeline
 from page import Page
@@ -157,6 +158,24 @@ def sizes(page, experiments, folder):
                     cells.append((size, "n", f"{e.short(row.place[0])}, {row.system}") if row else ("none", "n bad"))
                 rows.append(cells)
         page.table(["billion parameters" if of_models else "sequences", *e.series], rows)
+
+
+def recovery(page, found, folder):
+    """Adds a section for the experiments on recovery, if there are any."""
+    if not found:
+        return
+    page.section("recovery", "Recovery",
+                 "The time until all ranks have read the state after nodes were lost or have joined: from stores on the nodes, and "
+                 "from the remote store alone. Copies are simulated over disks, NICs and the link to the remote store.")
+    for e in found:
+        page.heading(f"{e.name}: {e.title}" if e.title != e.name else e.name)
+        page.text(f'<span class="soft">{html.escape(e.source)}</span>')
+        path = file_of(folder, f"recovery-{e.name}")
+        recoveries.draw(e, path)
+        page.figure(path, e.title)
+        page.table(["recovery", "model", "from", "time", "speed-up", "paper"],
+                   [[r["label"], r["model"], r["from"], (seconds(r["recovery_time_s"]), "n"), (f"{r['speed_up']:.3f}", "n"),
+                     (f"{r['paper']:g}" if r["paper"] else "-", "n")] for r in e.rows])
 
 
 def first_rank(trace):
@@ -348,21 +367,8 @@ def write(path, text):
     partial.replace(path)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("folder", metavar="DIR")
-    parser.add_argument("--out", help="where page and figures go [DIR]")
-    parser.add_argument("--json", action="store_true", help="print what was written as JSON")
-    args = parser.parse_args()
-    experiments = results.load(args.folder)
-    folder = pathlib.Path(args.out or args.folder)
-    (folder / "figures").mkdir(parents=True, exist_ok=True)
-    kept = {e.name for e in experiments if e.csv}  # their figures come from results.json, which is not there
-    for old in (folder / "figures").glob("*.png"):
-        if old.stem.removeprefix("break-even-") not in kept and old.stem.partition("-")[2] not in kept:
-            old.unlink()
-    figures.style()
-    page = Page("hetbench report")
+def simulated(page, experiments, folder):
+    """Adds the sections of simulated training."""
     traced = [(e, t) for e in experiments if (t := load_traces(e))]
     throughput(page, experiments, folder)
     sizes(page, experiments, folder)
@@ -373,14 +379,35 @@ def main():
     break_even(page, experiments, folder)
     does_not_fit(page, experiments)
     provenance(page, experiments)
-    commits = ", ".join(dict.fromkeys(e.root.get("commit", "unknown") for e in experiments))
-    intro = (f'<p class="soft"><span class="tag">simulated</span> {sum(len(e.rows) for e in experiments)} points of '
-             f"{len(experiments)} experiment{'s' if len(experiments) > 1 else ''}, commit {html.escape(commits)}</p>")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("folder", metavar="DIR")
+    parser.add_argument("--out", help="where page and figures go [DIR]")
+    parser.add_argument("--json", action="store_true", help="print what was written as JSON")
+    args = parser.parse_args()
+    experiments = results.load(args.folder)
+    found = recoveries.load(args.folder)
+    folder = pathlib.Path(args.out or args.folder)
+    (folder / "figures").mkdir(parents=True, exist_ok=True)
+    kept = {e.name for e in experiments if e.csv}  # their figures come from results.json, which is not there
+    for old in (folder / "figures").glob("*.png"):
+        if old.stem.removeprefix("break-even-") not in kept and old.stem.partition("-")[2] not in kept:
+            old.unlink()
+    figures.style()
+    page = Page("hetbench report")
+    recovery(page, found, folder)
+    if experiments:
+        simulated(page, experiments, folder)
+    commits = ", ".join(dict.fromkeys(e.root.get("commit", "unknown") for e in experiments + found))
+    intro = (f'<p class="soft"><span class="tag">simulated</span> {sum(len(e.rows) for e in experiments + found)} points of '
+             f"{len(experiments + found)} experiment{'s' if len(experiments + found) > 1 else ''}, commit {html.escape(commits)}</p>")
     path = folder / "report.html"
     write(path, page.html(intro))
     pictures = sorted(str(p) for p in (folder / "figures").glob("*.png"))
     if args.json:
-        print(json.dumps({"page": str(path), "figures": pictures, "experiments": [e.name for e in experiments]}, indent=2))
+        print(json.dumps({"page": str(path), "figures": pictures, "experiments": [e.name for e in experiments + found]}, indent=2))
     else:
         print(f"{shown(str(path))}\n{len(pictures)} figures in {shown(str(folder / 'figures'))}")
 

@@ -305,8 +305,19 @@ class Experiment:
         return out
 
 
+def recoveries_in(folder):
+    """Returns the results.csv of a folder if it is of an experiment on recovery, or None."""
+    path = folder / "results.csv"
+    if not path.is_file():
+        return None
+    with open(path, encoding="utf-8", newline="") as file:
+        return path if "recovery" in (csv.DictReader(file).fieldnames or ()) else None
+
+
 def results_in(folder):
-    """Returns the results file of a folder, or None. results.json has more than results.csv."""
+    """Returns the results file of a folder, or None. results.json has more than results.csv. Those on recovery are recoveries.py's."""
+    if recoveries_in(folder):
+        return None
     for name in ("results.json", "compare.json", "results.csv"):
         path = folder / name
         if path.is_file() and (path.suffix != ".csv" or from_csv(path)):
@@ -319,7 +330,10 @@ def load(folder):
     folder = pathlib.Path(folder)
     if not folder.is_dir():
         raise BadInput(f"{folder}: not a folder; expected one that hetbench experiment wrote")
-    paths = [p for p in map(results_in, [folder, *sorted(f for f in folder.iterdir() if f.is_dir())]) if p]
+    folders = [folder, *sorted(f for f in folder.iterdir() if f.is_dir())]
+    paths = [p for p in map(results_in, folders) if p]
+    if not paths and any(map(recoveries_in, folders)):
+        return []
     if not paths:
         raise BadInput(f"{folder}: holds no results.json, compare.json or results.csv, nor do the folders in it; expected what "
                        "hetbench experiment or compare wrote")

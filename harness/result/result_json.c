@@ -46,6 +46,18 @@ static json_t *count_or_real(double value)
     return value == floor(value) && fabs(value) < 0x1p53 ? json_integer((json_int_t)value) : ht_json_number(value);
 }
 
+static json_t *considered_json(const struct ht_plan *p)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < p->n_considered; i++) {
+        const struct ht_considered *c = &p->considered[i];
+        json_array_append_new(list, json_pack("{s:s,s:s,s:o,s:o,s:o}", "name", c->name, "why", c->why, "least_bytes",
+                                              c->least_bytes ? json_integer(c->least_bytes) : json_null(), "bound_s",
+                                              positive(c->bound_s), "iteration_time_s", positive(c->iteration_s)));
+    }
+    return list;
+}
+
 static json_t *plan_json(const struct ht_plan *p)
 {
     json_t *variables = json_object(), *planned = json_object(), *inputs = json_object();
@@ -58,8 +70,10 @@ static json_t *plan_json(const struct ht_plan *p)
         json_object_set_new(
             inputs, p->inputs[i].name,
             json_pack("{s:o,s:s}", "value", count_or_real(p->inputs[i].value), "unit", p->inputs[i].unit));
-    return json_pack("{s:o,s:o,s:o,s:o,s:s}", "variables", variables, "planned_bytes", planned, "planned_iteration_s",
-                     positive(p->planned_s), "inputs", inputs, "why", p->why);
+    json_t *plan = json_pack("{s:o,s:o,s:o,s:o,s:s}", "variables", variables, "planned_bytes", planned,
+                             "planned_iteration_s", positive(p->planned_s), "inputs", inputs, "why", p->why);
+    if (p->n_considered) json_object_set_new(plan, "candidates", considered_json(p));
+    return plan;
 }
 
 json_t *ht_job_json(const struct ht_job *job)

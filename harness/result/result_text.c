@@ -11,7 +11,7 @@
 
 static const char *ns_text(int64_t ns, char buf[HT_QUANTITY_TEXT])
 {
-    return ht_format_quantity(HT_TIME, (double)ns, buf);
+    return ht_format_rounded(HT_TIME, (double)ns, buf);
 }
 
 /* Prints the options that differ from the papers': ", control gate, clip 1, loss scale dynamic from 65536, doubled after 2000 iterations without
@@ -44,7 +44,7 @@ void ht_job_print(const struct ht_job *job, FILE *out)
     }
     const struct ht_scenario *s = &job->scenario;
     char note[HT_HEADING_TEXT];
-    fprintf(out, "%s (%s), model %s (%.4g parameters)\n", ht_system_title(job->system, s), job->system->name,
+    fprintf(out, "%s (%s), model %s (%.3g parameters)\n", ht_system_title(job->system, s), job->system->name,
             s->model.name, (double)ht_model_params(&s->model));
     ht_scenario_print(s, job->system->division, out);
     print_control(s, out);
@@ -104,6 +104,31 @@ static bool any_program(const struct ht_result *r)
     return false;
 }
 
+/* Returns the end of the spaces from `first` on that are alike in all that the tables show. */
+static int32_t end_of_alike(const struct ht_result *r, int32_t first)
+{
+    int32_t end = first + 1;
+    const struct ht_memory_row *a = &r->memory[first];
+    for (; end < r->n_memory; end++) {
+        const struct ht_memory_row *b = &r->memory[end];
+        if (a->tier != b->tier || a->capacity_bytes != b->capacity_bytes || a->peak_bytes != b->peak_bytes ||
+            a->safe_bytes != b->safe_bytes || a->program_bytes != b->program_bytes ||
+            a->short_bytes != b->short_bytes || a->bound_bytes != b->bound_bytes ||
+            a->planned_bytes != b->planned_bytes || a->arena_bytes != b->arena_bytes)
+            break;
+    }
+    return end;
+}
+
+/* Adds the cell "device 0", or "device 0 to device 3". */
+static void add_places(const struct ht_result *r, int32_t first, int32_t end, struct ht_table *t)
+{
+    if (end - first == 1)
+        ht_table_cell(t, "%s", r->memory[first].name);
+    else
+        ht_table_cell(t, "%s to %s", r->memory[first].name, r->memory[end - 1].name);
+}
+
 /* Prints the memory of a run, with its arenas when there were any. */
 static void print_peaks(const struct ht_result *r, FILE *out)
 {
@@ -113,12 +138,13 @@ static void print_peaks(const struct ht_result *r, FILE *out)
             ht_obtained(r), planned ? "; planned: the paper's equation" : "",
             program ? "; program: with its allocator's free blocks" : "");
     char header[160];
-    snprintf(header, sizeof(header), "<place|%s|>in id order%s|>bound%s|>capacity",
+    snprintf(header, sizeof(header), "<place|%s|>?in id order%s|>?bound%s|>capacity",
              arena ? ">arena peak|>trace peak" : ">peak", program ? "|>program" : "", planned ? "|>planned" : "");
     struct ht_table *t = ht_table_create(header);
-    for (int32_t i = 0; i < r->n_memory; i++) {
+    for (int32_t i = 0, end; i < r->n_memory; i = end) {
         const struct ht_memory_row *m = &r->memory[i];
-        ht_table_cell(t, "%s", m->name);
+        end = end_of_alike(r, i);
+        add_places(r, i, end, t);
         if (arena) ht_table_bytes(t, m->arena_bytes);
         ht_table_bytes(t, m->peak_bytes);
         ht_table_bytes(t, m->safe_bytes);
@@ -136,11 +162,12 @@ static void print_needs(const struct ht_result *r, FILE *out)
     bool program = any_program(r);
     fprintf(out, "\nmemory (computed from the graph, ops one at a time in order; planned: the paper's equation%s)\n",
             program ? "; program: with its allocator's free blocks" : "");
-    struct ht_table *t = ht_table_create(program ? "<place|>needs|>program|>capacity|>short by|>planned|>bound"
+    struct ht_table *t = ht_table_create(program ? "<place|>needs|>program|>capacity|>short by|>?planned|>?bound"
                                                  : "<place|>needs|>capacity|>short by|>planned|>bound");
-    for (int32_t i = 0; i < r->n_memory; i++) {
+    for (int32_t i = 0, end; i < r->n_memory; i = end) {
         const struct ht_memory_row *m = &r->memory[i];
-        ht_table_cell(t, "%s", m->name);
+        end = end_of_alike(r, i);
+        add_places(r, i, end, t);
         ht_table_bytes(t, m->safe_bytes);
         if (program) ht_table_bytes(t, m->program_bytes);
         ht_table_bytes(t, m->capacity_bytes);
@@ -202,26 +229,26 @@ static void print_rates(const struct ht_result *r, FILE *out)
     const struct ht_metrics *m = &r->metrics;
     char a[HT_QUANTITY_TEXT], b[HT_QUANTITY_TEXT], c[HT_QUANTITY_TEXT];
     if (r->samples_per_s > 0)
-        fprintf(out, "  throughput       %.4g samples/s, %.4g tokens/s\n", r->samples_per_s, r->tokens_per_s);
+        fprintf(out, "  throughput       %.3g samples/s, %.3g tokens/s\n", r->samples_per_s, r->tokens_per_s);
     fprintf(out, "  iteration time   %s steady (%d iterations after %d of warm-up; the first took %s)\n",
             ns_text(m->iteration_ns, a), (int)(r->trace->iterations - m->warmup), (int)m->warmup,
             ns_text(m->first_iteration_ns, b));
     if (r->bad.n)
         fprintf(out, "  bad iteration    %s, an ok one %s; %lld of %d are bad, which the rates include\n",
-                ht_format_quantity(HT_TIME, 1e9 * r->bad.bad_s, a), ht_format_quantity(HT_TIME, 1e9 * r->bad.ok_s, b),
+                ht_format_rounded(HT_TIME, 1e9 * r->bad.bad_s, a), ht_format_rounded(HT_TIME, 1e9 * r->bad.ok_s, b),
                 (long long)r->bad.n, (int)r->trace->iterations);
     if (r->useful_flops > 0) {
         double per_device_s = r->iteration_s * (double)r->n_devices;
         fprintf(out, "  compute          %s per device useful (3 x forward matrix products), %s with recomputation\n",
-                ht_format_quantity(HT_FLOPS_PER_S, r->useful_flops / per_device_s, a),
-                ht_format_quantity(HT_FLOPS_PER_S, r->hardware_flops / per_device_s, b));
+                ht_format_rounded(HT_FLOPS_PER_S, r->useful_flops / per_device_s, a),
+                ht_format_rounded(HT_FLOPS_PER_S, r->hardware_flops / per_device_s, b));
         fprintf(out, "  MFU              %.3g%% of %s (dense %s peak", 100 * ht_result_mfu(r),
-                ht_format_quantity(HT_FLOPS_PER_S, r->peak_flops_per_s, a), r->peak_dtype);
+                ht_format_rounded(HT_FLOPS_PER_S, r->peak_flops_per_s, a), r->peak_dtype);
         if (r->n_devices > 1) fprintf(out, ", summed over %lld devices", (long long)r->n_devices);
         fputs(")\n", out);
     }
     if (r->price_usd > 0)
-        fprintf(out, "  price            $%.0f for the cluster: %.4g tokens/s and %.4g useful TFLOP/s per $1000\n",
+        fprintf(out, "  price            $%.0f for the cluster: %.3g tokens/s and %.3g useful TFLOP/s per $1000\n",
                 r->price_usd, ht_result_per_1000_usd(r, r->tokens_per_s),
                 ht_result_per_1000_usd(r, ht_result_tflops(r, r->useful_flops) * (double)r->n_devices));
     fprintf(out, "  lower bound      %s, set by %s; achieved is %.3g x that\n", ns_text(m->lower_bound_ns, a),
@@ -235,37 +262,84 @@ static void print_rates(const struct ht_result *r, FILE *out)
     print_critical_path(r, out);
 }
 
+/* What the table shows of a lane or resource. */
+struct lane_row {
+    char name[32], kind[24], busy[HT_QUANTITY_TEXT], share[16];
+    int32_t first, last; /* ranks; -1: a resource */
+};
+
+/* Adds a row, or its rank to the row before that says the same of the rank before. */
+static void add_lane(struct lane_row row, struct lane_row **rows, size_t *n, size_t *cap)
+{
+    for (size_t i = *n; i-- > 0 && row.first >= 0;) {
+        struct lane_row *x = &(*rows)[i];
+        if (x->last + 1 != row.first || strcmp(x->name, row.name) || strcmp(x->kind, row.kind) ||
+            strcmp(x->busy, row.busy) || strcmp(x->share, row.share))
+            continue;
+        x->last = row.last;
+        return;
+    }
+    HT_PUSH(*rows, *n, *cap, row);
+}
+
+/* Lists the lanes and resources that do anything. Returns the number of idle lanes. */
+static int32_t list_lanes(const struct ht_result *r, struct lane_row **rows, size_t *n)
+{
+    const struct ht_schedule *s = r->job->schedule;
+    const struct ht_metrics *m = &r->metrics;
+    double whole = m->iteration_ns ? (double)m->iteration_ns : 1;
+    size_t cap = 0;
+    int32_t idle = 0;
+    for (int32_t l = 0; l < s->n_lanes; l++) {
+        struct lane_row row = {.first = s->lanes[l].rank, .last = s->lanes[l].rank};
+        idle += m->lane_busy_ns[l] == 0;
+        if (m->lane_busy_ns[l] == 0) continue;
+        snprintf(row.name, sizeof(row.name), "%s", s->lanes[l].name);
+        snprintf(row.kind, sizeof(row.kind), "%s lane", ht_lane_kind_name(s->lanes[l].kind));
+        ht_format_rounded(HT_TIME, (double)m->lane_busy_ns[l], row.busy);
+        snprintf(row.share, sizeof(row.share), "%.1f%%", 100 * (double)m->lane_busy_ns[l] / whole);
+        add_lane(row, rows, n, &cap);
+    }
+    for (int32_t i = 0; i < s->n_resources; i++) {
+        struct lane_row row = {.first = -1, .kind = "resource", .busy = "-"};
+        int behind = 0;
+        if (sscanf(s->resources[i].name, "rank %d %n", &row.first, &behind) < 1 || !behind) row.first = -1, behind = 0;
+        row.last = row.first;
+        snprintf(row.name, sizeof(row.name), "%s", s->resources[i].name + behind);
+        snprintf(row.share, sizeof(row.share), "%.1f%%", 100 * m->resource_busy[i]);
+        add_lane(row, rows, n, &cap);
+    }
+    return idle;
+}
+
 /* Prints the lanes and resources that do anything; the first ones when there are very many. */
 enum { MOST_LANES = 48 };
 
 static void print_lanes(const struct ht_result *r, FILE *out)
 {
-    const struct ht_schedule *s = r->job->schedule;
-    const struct ht_metrics *m = &r->metrics;
-    char text[HT_QUANTITY_TEXT], name[64];
-    double whole = m->iteration_ns ? (double)m->iteration_ns : 1;
-    int32_t n = 0, idle = 0;
+    struct lane_row *rows = NULL;
+    size_t n = 0;
+    bool several = r->job->schedule->n_ranks > 1;
+    int32_t idle = list_lanes(r, &rows, &n);
     fprintf(out, "\nlanes and shared resources, per steady iteration (%s; h2d, d2h: copies to the device and back)\n",
             ht_obtained(r));
     struct ht_table *t = ht_table_create("<name|<kind|>busy|>share");
-    for (int32_t l = 0; l < s->n_lanes; l++) {
-        idle += m->lane_busy_ns[l] == 0;
-        if (m->lane_busy_ns[l] == 0 || n++ >= MOST_LANES) continue;
-        ht_table_cell(t, "%s", lane_text(s, l, name));
-        ht_table_cell(t, "%s lane", ht_lane_kind_name(s->lanes[l].kind));
-        ht_table_cell(t, "%s", ns_text(m->lane_busy_ns[l], text));
-        ht_table_cell(t, "%.1f%%", 100 * (double)m->lane_busy_ns[l] / whole);
-    }
-    for (int32_t i = 0; i < s->n_resources; i++) {
-        if (n++ >= MOST_LANES) continue;
-        ht_table_cell(t, "%s", s->resources[i].name);
-        ht_table_cell(t, "resource");
-        ht_table_cell(t, "-");
-        ht_table_cell(t, "%.1f%%", 100 * m->resource_busy[i]);
+    for (size_t i = 0; i < n && i < MOST_LANES; i++) {
+        const struct lane_row *x = &rows[i];
+        if (x->first < 0 || !several)
+            ht_table_cell(t, "%s", x->name);
+        else if (x->first == x->last)
+            ht_table_cell(t, "rank %d %s", x->first, x->name);
+        else
+            ht_table_cell(t, "ranks %d to %d %s", x->first, x->last, x->name);
+        ht_table_cell(t, "%s", x->kind);
+        ht_table_cell(t, "%s", x->busy);
+        ht_table_cell(t, "%s", x->share);
     }
     ht_table_print(t, "  ", out);
-    if (n > MOST_LANES) fprintf(out, "  and %d more; --json has them all\n", n - MOST_LANES);
+    if (n > MOST_LANES) fprintf(out, "  and %zu more; --json has them all\n", n - MOST_LANES);
     if (idle) fprintf(out, "  %d lane%s idle\n", idle, idle == 1 ? " is" : "s are");
+    free(rows);
 }
 
 void ht_result_print(const struct ht_result *r, FILE *out)

@@ -10,13 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum ht_status ht_engine_take_reserve(const struct ht_platform *platform, struct ht_scenario *s, int64_t micro_batch,
-                                      int64_t n_micro_batches, struct ht_error *err, struct ht_cuda_reserve *out)
+static enum ht_status take_from(struct ht_gpu *gpu, int64_t bytes, struct ht_error *err)
 {
     char budget_text[HT_QUANTITY_TEXT], reserve_text[HT_QUANTITY_TEXT];
-    struct ht_gpu *gpu = &s->cluster->nodes[0].groups[0].gpu;
-    *out = ht_cuda_reserve_for(platform->cuda_api, &s->model, s->numerics.param, micro_batch, s->seq, n_micro_batches);
-    int64_t bytes = ht_cuda_reserve_bytes(out);
     if (bytes >= gpu->memory_bytes)
         return ht_fail(err, HT_INFEASIBLE,
                        "a device memory of %s leaves no room for tensors: the CUDA backend's reserve is %s (cuBLASLt's "
@@ -27,15 +23,26 @@ enum ht_status ht_engine_take_reserve(const struct ht_platform *platform, struct
     return HT_OK;
 }
 
+enum ht_status ht_engine_take_reserve(const struct ht_platform *platform, struct ht_scenario *s, int64_t micro_batch,
+                                      int64_t n_micro_batches, struct ht_error *err, struct ht_cuda_reserve *out)
+{
+    *out = ht_cuda_reserve_for(platform->cuda_api, &s->model, s->numerics.param, micro_batch, s->seq, n_micro_batches);
+    enum ht_status status = HT_OK;
+    for (int64_t i = 0; i < s->cluster->n_nodes; i++)
+        for (int64_t g = 0; g < s->cluster->nodes[i].n_groups && status == HT_OK; g++)
+            status = take_from(&s->cluster->nodes[i].groups[g].gpu, ht_cuda_reserve_bytes(out), err);
+    return status;
+}
+
 /* ---- the engine ---- */
 
-enum ht_status ht_engine_create(const struct ht_platform *platform, const struct ht_cpu_options *cpu,
+enum ht_status ht_engine_create(const struct ht_platform *platform, int32_t local, const struct ht_cpu_options *cpu,
                                 struct ht_error *err, struct ht_engine *out)
 {
     struct ht_engine e = {.disk_space = -1};
     enum ht_status status;
     if (platform->kind == HT_PLATFORM_GPU) {
-        status = ht_cuda_device_create(cpu, platform->cuda_api, platform->device, err, &e.gpu);
+        status = ht_cuda_device_create(cpu, platform->cuda_api, ht_platform_device(platform, local), err, &e.gpu);
         if (status == HT_OK) e.cpu = ht_cuda_device_host(e.gpu);
         e.ops = &ht_cuda_backend;
         e.ctx = e.gpu;
@@ -158,6 +165,48 @@ enum ht_status ht_engine_make_arenas(struct ht_engine *e, const struct ht_job *j
     if (status == HT_OK && e->gpu && ht_cuda_device_note(e->gpu))
         fprintf(stderr, "hetbench: warning: %s\n", ht_cuda_device_note(e->gpu));
     return status;
+}
+
+struct ht_space_size ht_engine_space(const struct ht_job *job, int32_t space)
+{
+    enum { EMPTY = 512 }; /* of a space whose tensors are all empty: they have addresses */
+    const struct ht_schedule *s = job->schedule;
+    bool on_gpu = job->platform.kind == HT_PLATFORM_GPU, on_device = space < s->n_ranks;
+    int64_t capacity = ht_engine_capacity(job, space), slack = capacity / 2 + (1 << 20);
+    if (capacity == 0) capacity = EMPTY;
+    if (ht_disks_is_space(s, space))
+        return (struct ht_space_size){
+            .capacity_bytes = capacity, .slack_bytes = ht_disks_slack(s, space, capacity), .of_files = true};
+    if (on_gpu && !on_device) slack = capacity / 4 + (1 << 20); /* pinned */
+    int64_t left =
+        on_gpu && on_device ? s->capacity_bytes[space] / 8 : slack; /* of the fifth that nothing plans with */
+    return (struct ht_space_size){.capacity_bytes = capacity, .slack_bytes = slack < left ? slack : left};
+}
+
+enum ht_status ht_engine_take_device(struct ht_engine *e, const struct ht_job *job, struct ht_space_size *size,
+                                     struct ht_error *err)
+{
+    if (!e->gpu) return HT_OK;
+    enum ht_status status = ht_cuda_device_reserve(e->gpu, ht_cuda_reserve_bytes(&job->reserve), err);
+    if (status || !size->capacity_bytes) return status;
+    size->capacity_bytes = ht_live_bytes(size->capacity_bytes);
+    size->slack_bytes = ht_live_bytes(size->slack_bytes);
+    return ht_cuda_device_memory(e->gpu, size->capacity_bytes + size->slack_bytes, err, &size->memory);
+}
+
+void ht_engine_join_node(struct ht_engine *e, const struct ht_job *job, const struct ht_ranks *ranks)
+{
+    int64_t bytes;
+    if (!e->gpu) return;
+    void *host = ht_node_base(ranks->node, ht_space(job->schedule, HT_HOST, ranks->comm->rank), &bytes);
+    if (host) ht_cuda_device_pin(e->gpu, host, bytes);
+    if (ht_cuda_device_note(e->gpu) && ht_ranks_speaks(ranks))
+        fprintf(stderr, "hetbench: warning: %s\n", ht_cuda_device_note(e->gpu));
+}
+
+void ht_engine_leave_node(struct ht_engine *e)
+{
+    if (e->gpu) ht_cuda_device_unpin(e->gpu);
 }
 
 enum ht_status ht_engine_join_disk(struct ht_engine *e, const struct ht_job *job, const struct ht_ranks *ranks,

@@ -26,8 +26,8 @@ struct ht_engine {
 enum ht_status ht_engine_take_reserve(const struct ht_platform *platform, struct ht_scenario *s, int64_t micro_batch,
                                       int64_t n_micro_batches, struct ht_error *err, struct ht_cuda_reserve *out);
 
-/* Creates the engine and takes cpu->split. */
-enum ht_status ht_engine_create(const struct ht_platform *platform, const struct ht_cpu_options *cpu,
+/* Creates the engine of a host's rank, counted among those of its host, and takes cpu->split. */
+enum ht_status ht_engine_create(const struct ht_platform *platform, int32_t local, const struct ht_cpu_options *cpu,
                                 struct ht_error *err, struct ht_engine *out);
 void ht_engine_destroy(struct ht_engine *e);
 
@@ -40,6 +40,14 @@ double ht_engine_machine_bytes(const struct ht_job *job);
 /* Makes an arena for each space that holds anything, and the files behind a disk's. */
 enum ht_status ht_engine_make_arenas(struct ht_engine *e, const struct ht_job *job, const struct ht_disk_options *disk,
                                      struct ht_error *err);
+/* Over ranks: returns the size of a space that holds anything; it is the same on all ranks. */
+struct ht_space_size ht_engine_space(const struct ht_job *job, int32_t space);
+/* Takes the reserve and this rank's device memory of that size from its GPU, if it has one. */
+enum ht_status ht_engine_take_device(struct ht_engine *e, const struct ht_job *job, struct ht_space_size *size,
+                                     struct ht_error *err);
+/* Begin and end the use of the node's host memory by this rank's GPU, if it has one. */
+void ht_engine_join_node(struct ht_engine *e, const struct ht_job *job, const struct ht_ranks *ranks);
+void ht_engine_leave_node(struct ht_engine *e);
 /* Makes or joins the disk of this rank's node, whose memory there is (ht_ranks_make_node). All ranks call it. */
 enum ht_status ht_engine_join_disk(struct ht_engine *e, const struct ht_job *job, const struct ht_ranks *ranks,
                                    const struct ht_disk_options *disk, struct ht_error *err);

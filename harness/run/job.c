@@ -8,6 +8,7 @@
 #include "common/schedule/file.h"
 #include "harness/run/engine.h"
 #include "harness/run/output.h"
+#include "harness/run/progress.h"
 #include "harness/run/registry.h"
 
 #include <stdlib.h>
@@ -79,7 +80,8 @@ static enum ht_status make_scenario(const struct ht_options *o, const char *mode
 {
     struct ht_scenario_request request = ht_job_request(o, model);
     enum ht_division division = job->system->division;
-    if (job->platform.kind == HT_PLATFORM_GPU) request.local_gpu = &job->platform.gpu;
+    request.local_gpus = job->platform.gpus;
+    request.n_local_gpus = job->platform.n_gpus;
     if (!request.model)
         return ht_fail(err, HT_BAD_INPUT, "--model is missing; hetbench list models shows those there are");
     if (!request.cluster)
@@ -121,7 +123,14 @@ static enum ht_status decide(const struct ht_options *o, struct ht_error *err, s
     for (int64_t i = 0; i < o->plan.n_set && status == HT_OK; i++)
         status = ht_settings_parse(job->system, &job->scenario, o->plan.set[i], err, &job->settings);
     if (status != HT_OK) return status;
+    struct ht_progress progress = ht_progress_begin(job->system->name);
+    if (o->plan.progress) {
+        job->settings.progress = ht_progress_candidates;
+        job->settings.progress_ctx = &progress;
+    }
     status = job->system->plan(job->system, &job->scenario, job->profile, &job->settings, err, &job->plan);
+    job->settings.progress = NULL;
+    ht_progress_end(&progress);
     return status == HT_INFEASIBLE ? infeasible(job, "infeasible", err) : status;
 }
 
@@ -143,22 +152,27 @@ static enum ht_status load_graph(const struct ht_options *o, struct ht_error *er
     const struct ht_scenario_request *r = &o->request;
     if (r->model || r->batch || r->micro_batch || r->seq || r->numerics || r->accumulate || r->control || r->clip > 0 ||
         r->loss_scale || r->software || r->device_memory_bytes || r->host_memory_bytes || r->ssds || o->platform.disk ||
-        r->ranks || o->plan.n_set)
+        r->ranks || r->only || o->plan.n_set)
         return ht_fail(err, HT_BAD_INPUT,
                        "--load stands for a whole scenario; expected only --profile or --cluster beside it, for the "
                        "costs");
+    if (r->through_host_bytes_per_s > 0 && !r->cluster)
+        return ht_fail(err, HT_BAD_INPUT, "--through-host is given beside --load; expected --cluster as well");
     enum ht_status status = ht_schedule_load(o->plan.load, err, &job->schedule);
     if (status != HT_OK) return status;
     if (r->cluster && !strcmp(r->cluster, "local"))
         status = ht_cluster_local(1, r->device_cores, 0, err, &job->loaded_cluster);
     else if (r->cluster)
         status = ht_cluster_load(r->cluster, err, &job->loaded_cluster);
+    if (status == HT_OK && r->through_host_bytes_per_s > 0)
+        ht_cluster_set_through_host(job->loaded_cluster, r->through_host_bytes_per_s);
     return status == HT_OK ? make_profile(o, err, job) : status;
 }
 
 static int32_t issue_ahead_of(const struct ht_options *o, const struct ht_job *job)
 {
-    if (job->platform.kind == HT_PLATFORM_EMULATED) return 0; /* as the CPU backend has it */
+    if (job->platform.kind == HT_PLATFORM_EMULATED) return 0;                          /* as the CPU backend has it */
+    if (job->platform.kind == HT_PLATFORM_GPU && job->schedule->n_ranks > 1) return 0; /* run_ranks.c issues none */
     if (o->sim.issue_ahead >= 0) return (int32_t)o->sim.issue_ahead;
     const struct ht_cluster *cluster = ht_job_cluster(job);
     return cluster && cluster->n_gpus ? ht_issue_ahead(cluster) : 0;
@@ -217,7 +231,8 @@ static enum ht_status take_planned_reserve(struct ht_job *job, struct ht_error *
         if (s->slices[j].count > largest) largest = s->slices[j].count;
     enum ht_status status =
         ht_engine_take_reserve(&job->platform, &job->scenario, largest, s->n_micro_batches, err, &job->reserve);
-    ht_schedule_set_capacity(s, HT_DEVICE, 0, ht_cluster_gpu_of(job->scenario.cluster, 0)->memory_bytes);
+    for (int32_t r = 0; r < s->n_ranks; r++)
+        ht_schedule_set_capacity(s, HT_DEVICE, r, ht_cluster_gpu_of(job->scenario.cluster, r)->memory_bytes);
     return status;
 }
 
@@ -233,6 +248,13 @@ static enum ht_status build(struct ht_error *err, struct ht_job *job)
     return infeasible(job, "infeasible", err);
 }
 
+static bool has_parts(const struct ht_schedule *s)
+{
+    for (int32_t i = 0; i < s->n_works; i++)
+        if (s->works[i].tp > 1) return true;
+    return false;
+}
+
 /* Checks that the platform has the cluster's devices. */
 static enum ht_status check_devices(const struct ht_job *job, struct ht_error *err)
 {
@@ -240,11 +262,15 @@ static enum ht_status check_devices(const struct ht_job *job, struct ht_error *e
     const struct ht_gpu *gpu = ht_cluster_gpu_of(cluster, 0);
     bool on_gpu = job->platform.kind == HT_PLATFORM_GPU;
     if (job->platform.kind == HT_PLATFORM_EMULATED) return HT_OK; /* any devices */
-    for (int64_t i = 1; i < cluster->n_gpus; i++)
+    if (on_gpu && job->schedule && has_parts(job->schedule))
+        return ht_fail(err, HT_INFEASIBLE,
+                       "%s has tensor-parallel parts, which the cuda backend has not: expected tp=1",
+                       job->system->name);
+    for (int64_t i = 1; i < cluster->n_gpus && !on_gpu; i++)
         if (ht_cluster_gpu_of(cluster, i)->cores == 0)
             return ht_fail(err, HT_INFEASIBLE,
                            "cluster '%s' has %lld devices, accelerators among them; several ranks train on emulated "
-                           "devices only, or under --clock emu",
+                           "devices, under --clock emu, or on the machine's own GPUs (--backend cuda)",
                            cluster->name, (long long)cluster->n_gpus);
     if (on_gpu && gpu->cores)
         return ht_fail(err, HT_BAD_INPUT, "cluster '%s' has an emulated device; expected a GPU for --backend cuda",

@@ -176,6 +176,7 @@ void ht_node_stores_close(struct ht_node_stores *s)
     ht_store_part_free(&s->remote_part);
     ht_stored_state_destroy(s->stored);
     ht_catalog_free(&s->catalog);
+    if (s->locks[MEMORY] >= 0) ht_store_drop_spares(s->dirs[MEMORY]);
     for (int i = 0; i < N_STORES; i++)
         if (s->locks[i] >= 0) close(s->locks[i]);
     free(s);
@@ -200,10 +201,12 @@ static void *write_behind(void *ctx)
     if (s->dirs[MEMORY][0]) status = ht_store_copy(s->dirs[MEMORY], s->dirs[DISK], &s->part, free_pace, &s->failed);
     if (status == HT_OK) s->safe_s = now_s(CLOCK_MONOTONIC);
     if (s->options->state.replicas) status = ht_node_replicas_exchange(s, status, &s->failed);
+    const char *nearest = s->dirs[s->dirs[MEMORY][0] ? MEMORY : DISK];
     if (status == HT_OK && s->dirs[REMOTE][0])
-        ht_store_copy(s->dirs[DISK], s->dirs[REMOTE], &s->remote_part, paced, &s->failed);
+        ht_store_copy(nearest, s->dirs[REMOTE], &s->remote_part, paced, &s->failed);
     bool worked = s->dirs[MEMORY][0] || s->dirs[REMOTE][0] || s->options->state.replicas;
     s->written_s = worked ? now_s(CLOCK_MONOTONIC) - begin : 0;
+    if (status == HT_OK && s->dirs[MEMORY][0]) ht_store_reserve(s->dirs[MEMORY], &s->part);
     return NULL;
 }
 
@@ -215,7 +218,7 @@ static void remove_old(const struct ht_node_stores *s)
     int64_t keep = o->state.keep ? o->state.keep : 2, step = s->part.version.step;
     int32_t n;
     if (ht_ranks_local(s->ranks, &n) == 0) {
-        if (o->state.store_memory) ht_store_keep_nodes(o->state.store_memory, 1, step);
+        if (o->state.store_memory) ht_store_recycle_nodes(o->state.store_memory, 1, step);
         ht_store_keep_nodes(o->state.store, keep, step);
     }
     if (s->rank == 0 && o->state.store_remote) ht_store_keep(o->state.store_remote, keep, step);
@@ -235,7 +238,8 @@ static enum ht_status settle(struct ht_node_stores *s, struct ht_error *err)
     s->figures.safe_step = s->part.version.step;
     if (s->safe_s - s->begun_s > s->figures.oldest_s) s->figures.oldest_s = s->safe_s - s->begun_s;
     remove_old(s);
-    return HT_OK;
+    /* Memory has room for two steps: nobody begins another one before the oldest one's files are there to be written over. */
+    return s->dirs[MEMORY][0] ? ht_ranks_agree(s->ranks, HT_OK, err) : HT_OK;
 }
 
 /* ---- saving ---- */
@@ -360,7 +364,9 @@ enum ht_status ht_node_stores_save(struct ht_node_stores *s, struct ht_stream *s
     s->threaded = pthread_create(&s->writer, NULL, write_behind, s) == 0;
     if (!s->threaded) write_behind(s); /* no thread can be had: training waits */
     s->figures.n_saved++;
-    s->figures.stall_s += now_s(CLOCK_MONOTONIC) - begin;
+    double stall_s = now_s(CLOCK_MONOTONIC) - begin;
+    s->figures.stall_s += stall_s;
+    if (s->figures.n_saved == 1) s->figures.first_stall_s = stall_s;
     return HT_OK;
 }
 

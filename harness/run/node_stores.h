@@ -25,6 +25,7 @@ struct ht_node_stores;
 struct ht_store_figures {
     int32_t n_saved;
     double stall_s;                 /* that training stood still, waiting included */
+    double first_stall_s;           /* of that, for the first save */
     double waited_s;                /* of that, for the save before */
     double written_s;               /* that the writers took, while training went on */
     int64_t bytes;                  /* that were saved */

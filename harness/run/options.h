@@ -27,6 +27,7 @@ struct ht_plan_options {
     const char *set[HT_MAX_SET]; /* "c=3" */
     int64_t n_set;
     bool any_fit;                          /* ht_settings.any_fit */
+    bool progress;                         /* how far a planner is, on standard error */
     const char *profiles[HT_MAX_PROFILES]; /* joined */
     int64_t n_profiles;
     const char *load; /* graph file that stands for system and scenario */
@@ -97,6 +98,7 @@ struct ht_reshard_options {
     int64_t per_node;   /* ranks of a node; 0: all */
     double remote_rate; /* bytes per second, of simulated copies */
     bool whole_files;
+    double emulate; /* factor by which the copies run slower than modelled; 0: they are only simulated */
 };
 
 struct ht_training_options {
@@ -130,6 +132,7 @@ struct ht_options {
     const char *words[HT_MAX_WORDS]; /* not options: a system, a kind of list */
     int64_t n_words;
     bool json, help;
+    bool why, all; /* footnotes; ablations and folded rows */
     const char *out, *trace;
     struct ht_scenario_request request;
     struct ht_parts_options parts;

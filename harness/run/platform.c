@@ -1,7 +1,8 @@
 #include "harness/run/platform.h"
 
-#include "common/base/units.h"
 #include "common/backend/cuda.h"
+#include "common/base/array.h"
+#include "common/base/units.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -61,15 +62,28 @@ static void derive(const struct ht_cuda_properties *p, struct ht_gpu *out)
              p->multiprocessors, p->clock_hz * 1e-6);
 }
 
-/* Returns the GPU with four fifths of its free memory: the rest is for holes between tensors and for CUDA. */
-static enum ht_status find_gpu(const struct ht_platform_options *o, struct ht_error *err, struct ht_gpu *out)
+/* Describes the GPU of each of `n` ranks, with four fifths of its free memory: the rest is for holes between tensors and
+   for CUDA. With several ranks it is of all its memory, for they must come to one number while others already take
+   some. */
+static enum ht_status find_gpus(int64_t n, struct ht_error *err, struct ht_platform *p)
 {
-    struct ht_cuda_properties p;
-    enum ht_status status = ht_cuda_find(o->cuda_api, (int)o->device, err, &p);
-    if (status) return status;
-    if (!find_in_catalogue(&p, out)) derive(&p, out);
-    out->memory_bytes = p.free_bytes / 5 * 4;
-    return HT_OK;
+    enum ht_status status = ht_cuda_count(p->cuda_api, err, &p->n_visible);
+    p->gpus = HT_NEW_ARRAY(struct ht_gpu, n);
+    p->n_gpus = n;
+    for (int32_t i = 0; i < n && status == HT_OK; i++) {
+        struct ht_cuda_properties found;
+        int64_t sharing = (n + p->n_visible - 1) / p->n_visible;
+        status = ht_cuda_find(p->cuda_api, i ? ht_platform_device(p, i) : p->device, err, &found);
+        if (status) break;
+        if (!find_in_catalogue(&found, &p->gpus[i])) derive(&found, &p->gpus[i]);
+        p->gpus[i].memory_bytes = (n > 1 ? found.total_bytes / sharing : found.free_bytes) / 5 * 4;
+    }
+    return status;
+}
+
+int ht_platform_device(const struct ht_platform *p, int32_t local)
+{
+    return p->n_visible ? (p->device + local) % p->n_visible : p->device;
 }
 
 /* ---- options --------------------------------------------------------------------------------------------------- */
@@ -109,11 +123,17 @@ enum ht_status ht_platform_read(const struct ht_options *options, const char *co
     *out = (struct ht_platform){.device = (int)o->device, .cuda_api = o->cuda_api};
     enum ht_status status = read_kind(o, command, err, &out->kind);
     if (status == HT_OK) status = read_scale(o->emu_scale, err, &out->emu_scale);
-    if (status == HT_OK && out->kind == HT_PLATFORM_GPU) status = find_gpu(o, err, &out->gpu);
-    return status == HT_OK ? ht_disks_read(o, err, &out->disks) : status;
+    if (status == HT_OK && out->kind == HT_PLATFORM_GPU)
+        status = find_gpus(options->request.ranks ? options->request.ranks : 1, err, out);
+    if (status == HT_OK) status = ht_disks_read(o, err, &out->disks);
+    if (status) ht_platform_free(out);
+    return status;
 }
 
 void ht_platform_free(struct ht_platform *p)
 {
+    free(p->gpus);
+    p->gpus = NULL;
+    p->n_gpus = 0;
     ht_disks_free(&p->disks);
 }

@@ -16,10 +16,12 @@ enum ht_platform_kind {
 
 struct ht_platform {
     enum ht_platform_kind kind;
-    int device;                         /* HT_PLATFORM_GPU: index among those that CUDA shows */
+    /* HT_PLATFORM_GPU: */
+    int device, n_visible;              /* the first GPU, among those that CUDA shows; their number */
     const struct ht_cuda_api *cuda_api; /* NULL: this build's */
-    struct ht_gpu gpu;                  /* HT_PLATFORM_GPU: its memory is the most that an arena can have */
-    double emu_scale;                   /* HT_PLATFORM_EMULATED; 0: to be found */
+    struct ht_gpu *gpus;                /* [n_gpus]: one a rank; its memory is the most that an arena can have */
+    int64_t n_gpus;
+    double emu_scale; /* HT_PLATFORM_EMULATED; 0: to be found */
     struct ht_disks disks;
 };
 
@@ -28,6 +30,9 @@ struct ht_platform {
    needs no freeing after an error. */
 enum ht_status ht_platform_read(const struct ht_options *options, const char *command, struct ht_error *err,
                                 struct ht_platform *out);
+/* Returns the GPU of a host's rank, counted among those of its host. Ranks take the GPUs in turn; with more ranks than
+   GPUs several share one, and its memory. */
+int ht_platform_device(const struct ht_platform *p, int32_t local);
 void ht_platform_free(struct ht_platform *p); /* accepts a zeroed one */
 
 #endif

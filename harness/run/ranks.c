@@ -11,8 +11,10 @@
 #include "harness/run/output.h"
 
 #include <stdio.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 int32_t ht_ranks_count(const struct ht_ranks *ranks)
 {
@@ -34,6 +36,17 @@ bool ht_ranks_speaks(const struct ht_ranks *ranks)
     return ht_ranks_me(ranks) == 0;
 }
 
+/* Lets all that is printed from now on go nowhere. freopen would not do: stdout may be a stream without a file
+   (common/base/terminal.h). */
+static bool silence_stdout(void)
+{
+    int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    bool done = null >= 0 && dup2(null, STDOUT_FILENO) >= 0;
+    if (null >= 0) close(null);
+    clearerr(stdout);
+    return done;
+}
+
 enum ht_status ht_ranks_open(struct ht_error *err, struct ht_ranks *out)
 {
     *out = (struct ht_ranks){.launcher = -1, .events = -1};
@@ -47,7 +60,7 @@ enum ht_status ht_ranks_open(struct ht_error *err, struct ht_ranks *out)
     status = ht_comm_mpi(err, &out->comm);
     if (!status) ht_launch_take_streams(out->launcher);
     if (!status) status = ht_hosts_find(out->comm, err, &out->hosts);
-    if (!status && out->comm->rank != 0 && !freopen("/dev/null", "w", stdout))
+    if (!status && out->comm->rank != 0 && !silence_stdout())
         status = ht_fail(err, HT_FAILED, "/dev/null cannot be opened");
     return status;
 }
@@ -159,8 +172,6 @@ static bool is_here(const struct ht_ranks *ranks, const struct ht_schedule *s, i
     return ranks->hosts.of[owner] == ranks->hosts.of[ranks->comm->rank];
 }
 
-enum { HT_EMPTY_SPACE = 512 }; /* of a space whose tensors are all empty: they have addresses */
-
 static bool holds_tensors(const struct ht_schedule *s, int32_t space)
 {
     for (int32_t i = 0; i < s->n_residents; i++)
@@ -168,7 +179,8 @@ static bool holds_tensors(const struct ht_schedule *s, int32_t space)
     return false;
 }
 
-enum ht_status ht_ranks_make_node(struct ht_ranks *ranks, const struct ht_job *job, struct ht_error *err)
+enum ht_status ht_ranks_make_node(struct ht_ranks *ranks, const struct ht_job *job, struct ht_engine *engine,
+                                  struct ht_error *err)
 {
     const struct ht_schedule *s = job->schedule;
     int32_t n = ht_n_spaces(s);
@@ -176,17 +188,17 @@ enum ht_status ht_ranks_make_node(struct ht_ranks *ranks, const struct ht_job *j
     char what[96 + HT_HOST_NAME];
     double here = 0; /* bytes of this host */
     for (int32_t i = 0; i < n; i++) {
-        if (is_here(ranks, s, i) && !ht_disks_is_space(s, i)) here += (double)job->bound_bytes[i];
-        if (job->proof.spaces[i].peak_bytes == 0 && !holds_tensors(s, i)) continue;
-        int64_t capacity = ht_engine_capacity(job, i);
-        if (capacity == 0) capacity = HT_EMPTY_SPACE;
-        sizes[i] = (struct ht_space_size){capacity, capacity / 2 + (1 << 20), false};
-        if (ht_disks_is_space(s, i)) sizes[i] = (struct ht_space_size){capacity, ht_disks_slack(s, i, capacity), true};
+        bool in_ram = !ht_disks_is_space(s, i) && !(engine->gpu && i < s->n_ranks);
+        if (is_here(ranks, s, i) && in_ram) here += (double)job->bound_bytes[i];
+        if (job->proof.spaces[i].peak_bytes || holds_tensors(s, i)) sizes[i] = ht_engine_space(job, i);
     }
     snprintf(what, sizeof(what), "training '%s' on %s", s->name,
              ranks->hosts.hosts[ranks->hosts.of[ranks->comm->rank]].name);
-    enum ht_status status = ht_ranks_agree(ranks, ht_arena_check_machine(here, what, err), err);
+    enum ht_status status = ht_arena_check_machine(here, what, err);
+    if (!status) status = ht_engine_take_device(engine, job, &sizes[ranks->comm->rank], err);
+    status = ht_ranks_agree(ranks, status, err);
     if (!status) status = ht_node_create(s, ranks->comm, sizes, err, &ranks->node);
+    if (!status) ht_engine_join_node(engine, job, ranks);
     free(sizes);
     return status;
 }
@@ -317,8 +329,7 @@ enum ht_status ht_ranks_close(struct ht_ranks *ranks, enum ht_status status, str
     ht_hosts_free(&ranks->hosts);
     bool taken = ht_launch_report(ranks->launcher, status, err);
     *ranks = (struct ht_ranks){.launcher = -1, .events = ranks->events};
-    if (taken)
-        return freopen("/dev/null", "w", stdout) ? HT_OK : HT_FAILED; /* the launcher says it; main() tries again */
+    if (taken) return silence_stdout() ? HT_OK : HT_FAILED; /* the launcher says it; main() tries again */
     if (!speaks && !freopen("/dev/null", "w", stderr)) return status;
     return status;
 }

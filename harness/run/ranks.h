@@ -44,9 +44,11 @@ enum ht_status ht_ranks_agree(const struct ht_ranks *ranks, enum ht_status statu
 /* Returns this rank's index among those of its host, of *n. */
 int32_t ht_ranks_local(const struct ht_ranks *ranks, int32_t *n);
 
-/* Makes the memory that the node's ranks share. A device's arena has the given size, the others the most that any run
-   can use. */
-enum ht_status ht_ranks_make_node(struct ht_ranks *ranks, const struct ht_job *job, struct ht_error *err);
+struct ht_engine; /* harness/run/engine.h */
+/* Makes the memory that the node's ranks share, and takes that of the engine's GPU. A device's arena has the given size, the
+   others the most that any run can use. */
+enum ht_status ht_ranks_make_node(struct ht_ranks *ranks, const struct ht_job *job, struct ht_engine *engine,
+                                  struct ht_error *err);
 /* Frees it; called before the job is freed. After a failure the memory stays until the process ends: messages may be
    under way. */
 void ht_ranks_free_node(struct ht_ranks *ranks);

@@ -410,9 +410,7 @@ enum ht_status ht_stream_read_copy(struct ht_stream *x, const struct ht_state_co
 {
     struct ht_state_run run = {.in_copy = first, .count = n};
     assert(c->rank == x->rank && c->type == HT_F32);
-    enum ht_status status = ht_engine_read(x->engine, buffer_of(x, c, run), x->piece, err);
-    memcpy(out, x->piece, (size_t)n * sizeof(*out));
-    return status;
+    return ht_engine_read(x->engine, buffer_of(x, c, run), out, err);
 }
 
 enum ht_status ht_stream_write_copy(struct ht_stream *x, const struct ht_state_copy *c, int64_t first, int64_t n,

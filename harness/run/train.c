@@ -143,7 +143,7 @@ static enum ht_status make_engine(const struct ht_options *o, const struct ht_jo
                                      .n_faults = (int32_t)o->training.n_faults,
                                      .comm = ranks->comm,
                                      .split = &training->split};
-    return ht_engine_create(&job->platform, &options, err, out);
+    return ht_engine_create(&job->platform, local, &options, err, out);
 }
 
 static int compare_ns(const void *a, const void *b)
@@ -415,7 +415,8 @@ enum ht_status ht_train(const struct ht_options *options, const struct ht_job *j
     if (status == HT_OK) status = make_engine(options, job, ranks, &in, err, &engine, &t);
     status = ht_ranks_agree(ranks, status, err);
     if (status == HT_OK)
-        status = ranks->comm ? ht_ranks_make_node(ranks, job, err) : ht_engine_make_arenas(&engine, job, &disk, err);
+        status = ranks->comm ? ht_ranks_make_node(ranks, job, &engine, err)
+                             : ht_engine_make_arenas(&engine, job, &disk, err);
     if (status == HT_OK && ranks->comm) status = ht_engine_join_disk(&engine, job, ranks, &disk, err);
     if (status == HT_OK && t.emulated.scale > 0)
         status = ht_emulation_begin(ranks, job, t.emulated.scale, engine.ops, engine.ctx, err, &emulation);
@@ -475,6 +476,7 @@ out:
         *out = t;
     }
     ht_emulation_end(&emulation);
+    ht_engine_leave_node(&engine);
     ht_ranks_free_node(ranks);
     ht_engine_destroy(&engine);
     free_inputs(&in);

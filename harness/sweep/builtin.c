@@ -5,6 +5,7 @@
 HT_EMBED(ht_experiments_autohet, "harness/sweep/autohet.yaml");
 HT_EMBED(ht_experiments_autohete, "harness/sweep/autohete.yaml");
 HT_EMBED(ht_experiments_cephalo, "harness/sweep/cephalo.yaml");
+HT_EMBED(ht_experiments_grid, "harness/sweep/grid.yaml");
 HT_EMBED(ht_experiments_lohan, "harness/sweep/lohan.yaml");
 HT_EMBED(ht_experiments_sysx, "harness/sweep/sysx.yaml");
 
@@ -12,6 +13,7 @@ static const struct ht_builtin files[] = {
     {"builtin:harness/sweep/autohet.yaml", ht_experiments_autohet, ht_experiments_autohet_end},
     {"builtin:harness/sweep/autohete.yaml", ht_experiments_autohete, ht_experiments_autohete_end},
     {"builtin:harness/sweep/cephalo.yaml", ht_experiments_cephalo, ht_experiments_cephalo_end},
+    {"builtin:harness/sweep/grid.yaml", ht_experiments_grid, ht_experiments_grid_end},
     {"builtin:harness/sweep/lohan.yaml", ht_experiments_lohan, ht_experiments_lohan_end},
     {"builtin:harness/sweep/sysx.yaml", ht_experiments_sysx, ht_experiments_sysx_end},
 };

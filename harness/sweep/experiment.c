@@ -12,15 +12,16 @@
 
 const char *const ht_axis_names[HT_N_AXES] = {"models",        "batches",     "device_memory", "seqs",
                                               "micro_batches", "host_memory", "ssds"};
-const char *const ht_figure_names[HT_N_FIGURES] = {"lines",  "bars",  "speedups", "breakdown",  "sizes", "rollback",
-                                                   "totals", "gains", "parts",    "prediction", "times", "price"};
+const char *const ht_figure_names[HT_N_FIGURES] = {"lines",    "bars",   "speedups", "breakdown", "sizes",
+                                                   "rollback", "totals", "gains",    "parts",     "prediction",
+                                                   "times",    "wins",   "price"};
 
 /* A file as the table of fields reads it. Its lists are checked afterwards. */
 struct file {
     struct ht_experiment e;
     int numerics, accumulate, control;
     char loss_scale[32], software[256];
-    const struct ht_node *lists[HT_N_AXES], *per_node, *systems, *timelines, *bad;
+    const struct ht_node *lists[HT_N_AXES], *per_node, *clusters, *systems, *timelines, *bad;
 };
 
 static const char *const numerics_names[] = {"fp32", "fp16", "bf16"};
@@ -49,9 +50,11 @@ static const struct ht_field fields[] = {
     {.key = "warmup", INT(e.sim.warmup, 0, 1000), .fallback = "2"},
     {.key = "bad", .type = HT_FIELD_LIST_NODE, AT(bad)},
     {.key = "break_even", .type = HT_FIELD_BOOL, AT(e.break_even), .fallback = "false"},
+    {.key = "best_micro_batch", .type = HT_FIELD_BOOL, AT(e.best_micro_batch), .fallback = "false"},
     {.key = "figure", ENUM(e.figure, ht_figure_names, HT_N_FIGURES), .fallback = "lines"},
     {.key = "along", ENUM(e.along, ht_axis_names, HT_N_AXES)},
     {.key = "models", LIST(HT_AXIS_MODELS), .required = true},
+    {.key = "clusters", .type = HT_FIELD_LIST_NODE, AT(clusters)},
     {.key = "batches", LIST(HT_AXIS_BATCHES)},
     {.key = "batches_per_node", .type = HT_FIELD_LIST_NODE, AT(per_node)},
     {.key = "device_memory", LIST(HT_AXIS_MEMORY)},
@@ -142,6 +145,36 @@ static enum ht_status read_value(enum ht_axis axis, const struct ht_node *node, 
     return ht_node_whole(node, HT_BYTES, 1, INT64_MAX, err, out);
 }
 
+static bool is_twice(const struct ht_experiment *e, enum ht_axis axis, int64_t i)
+{
+    for (int64_t j = 0; j < i; j++)
+        if (axis == HT_AXIS_MODELS ? !strcmp(e->models[j], e->models[i]) && !strcmp(e->clusters[j], e->clusters[i])
+                                   : e->values[axis][j] == e->values[axis][i])
+            return true;
+    return false;
+}
+
+/* Reads every model on every cluster, clusters innermost. */
+static enum ht_status read_grid(const struct file *f, const struct ht_node *models, struct ht_error *err,
+                                struct ht_experiment *e)
+{
+    if (e->cluster[0]) return ht_node_key_error(f->clusters, err, "not allowed beside 'cluster'");
+    enum ht_status status = check_length(f->clusters, HT_AXIS_MAX / models->n_children, " on these models", err);
+    if (status != HT_OK) return status;
+    HT_EACH_CHILD(models, model)
+    HT_EACH_CHILD(f->clusters, cluster)
+    {
+        int64_t i = e->n[HT_AXIS_MODELS]++;
+        status = read_model(model, err, &e->models[i]);
+        if (status == HT_OK) status = ht_node_string(cluster, err, &e->clusters[i]);
+        if (status == HT_OK) status = read_cluster(cluster, e->clusters[i], err, &e->n_nodes[i]);
+        if (status == HT_OK && is_twice(e, HT_AXIS_MODELS, i))
+            status = ht_node_error(cluster, err, "stands in the list twice; expected each entry once");
+        if (status != HT_OK) return status;
+    }
+    return HT_OK;
+}
+
 /* Reads one list of the sweep. An absent list has one entry, the default. */
 static enum ht_status read_axis(struct file *f, enum ht_axis axis, struct ht_error *err)
 {
@@ -154,15 +187,14 @@ static enum ht_status read_axis(struct file *f, enum ht_axis axis, struct ht_err
     }
     status = check_length(list, HT_AXIS_MAX, "", err);
     if (status != HT_OK) return status;
+    if (axis == HT_AXIS_MODELS && f->clusters) return read_grid(f, list, err, e);
     HT_EACH_CHILD(list, node)
     {
         int64_t i = e->n[axis]++;
         status = axis == HT_AXIS_MODELS ? read_placed_model(node, err, e, i)
                                         : read_value(axis, node, err, &e->values[axis][i]);
-        for (int64_t j = 0; j < i && status == HT_OK; j++)
-            if (axis == HT_AXIS_MODELS ? !strcmp(e->models[j], e->models[i]) && !strcmp(e->clusters[j], e->clusters[i])
-                                       : e->values[axis][j] == e->values[axis][i])
-                status = ht_node_error(node, err, "stands in the list twice; expected each entry once");
+        if (status == HT_OK && is_twice(e, axis, i))
+            status = ht_node_error(node, err, "stands in the list twice; expected each entry once");
         if (status != HT_OK) return status;
     }
     return HT_OK;
@@ -199,6 +231,8 @@ static enum ht_status check_shapes(const struct ht_node *map, const struct file 
         }
     }
     const struct ht_node *one = ht_node_find(map, "micro_batch"), *list = f->lists[HT_AXIS_MICRO_BATCHES];
+    if (e->best_micro_batch && (one || list))
+        return ht_node_key_error(one ? one : list, err, "not allowed beside 'best_micro_batch'");
     if (one && list) return ht_node_key_error(one, err, "not allowed beside 'micro_batches'");
     if (!list) return check_division(e, e->request.micro_batch, one, err);
     int64_t k = 0;
@@ -357,14 +391,16 @@ static enum ht_status read_request(const struct ht_node *map, struct file *f, st
     return ht_node_error(ht_node_find(map, "software"), err, "%.800s", why.text);
 }
 
-/* Checks the experiment's name, which becomes a folder's. */
-static enum ht_status check_name(const struct ht_node *map, const struct ht_experiment *e, struct ht_error *err)
+enum ht_status ht_experiment_read_name(const struct ht_node *map, struct ht_error *err, char *name, size_t bytes)
 {
     static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
-    const struct ht_node *name = ht_node_find(map, "name");
-    if (e->name[strspn(e->name, allowed)] || e->name[0] == '.')
-        return ht_node_error(name ? name : map, err, "invalid name '%s'; expected letters, digits, '.', '_' and '-'",
-                             e->name);
+    const struct ht_node *written = ht_node_find(map, "name");
+    if (!name[0] && !map->parent)
+        return ht_node_error(map, err, "key 'name' is missing; expected the experiment's name");
+    if (!name[0]) snprintf(name, bytes, "%s", map->key);
+    if (name[strspn(name, allowed)] || name[0] == '.')
+        return ht_node_error(written ? written : map, err,
+                             "invalid name '%s'; expected letters, digits, '.', '_' and '-'", name);
     return HT_OK;
 }
 
@@ -374,13 +410,7 @@ static enum ht_status read_map(const struct ht_node *map, struct ht_error *err, 
     f->e.along = -1;
     f->e.sim = ht_options_default().sim;
     if (status == HT_OK) status = ht_config_load(map, fields, err, f);
-    if (status == HT_OK && !f->e.name[0]) {
-        if (map->parent)
-            snprintf(f->e.name, sizeof(f->e.name), "%s", map->key);
-        else
-            status = ht_node_error(map, err, "key 'name' is missing; expected the experiment's name");
-    }
-    if (status == HT_OK) status = check_name(map, &f->e, err);
+    if (status == HT_OK) status = ht_experiment_read_name(map, err, f->e.name, sizeof(f->e.name));
     if (status == HT_OK && f->per_node && f->lists[HT_AXIS_BATCHES])
         status = ht_node_key_error(f->per_node, err, "not allowed beside 'batches'");
     f->e.per_node = f->per_node != NULL;

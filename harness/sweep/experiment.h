@@ -6,17 +6,20 @@
  *     cluster:       autohete-1gpu
  *     models:        [autohete-4b, my-model.yaml]
  *                    [{name: sysx-10b, cluster: sysx-1node}, ..]      each on a cluster of its own, without `cluster`
+ *     clusters:      [A, B, "gpus=rtx4090:2;ram=128GB"]     every model on each of them, in place of `cluster`
  *     batches:       [8, 16]                      default [8]
  *     batches_per_node: [16]                      as many sequences a node of the model's cluster, instead
  *     device_memory: [16 GiB, all]                default [all]: the device's own
  *     seqs:          [1024]                       default: the model's longest
  *     micro_batches: [1, 2, 4]                    default [micro_batch]
+ *     best_micro_batch: true                      each point has the micro-batch at which its system is fastest
  *     host_memory:   [128 GB, all]                default [all]: the node's own
  *     ssds:          [1, 3, 12]                   default: the node's own
  *     along:         batches                      the list along the axis of figures; default the longest
  *     figure:        speedups                     how the report draws it: lines (default), bars, speedups (over the last
  *                                                 of `systems`), breakdown, sizes, rollback, totals, gains (over the
- *                                                 last), parts, prediction, times, price
+ *                                                 last), parts, prediction, times, price, wins (the fastest series of each
+ *                                                 model on each cluster)
  *     systems:                                    a name with settings, or a label with variants of which the fastest
  *       - zero_offload c=4                          stands for it
  *       - {label: PatrickStar, best_of: [patrickstar, patrickstar_ckpt]}
@@ -24,6 +27,7 @@
  *     timelines:     {model: .., batch: .., device_memory: .., systems: [..]}     points whose traces are kept
  *
  * Everything is checked when the file is read. A wrong model, cluster or system is an error at its place in the file.
+ * Experiments on recovery have keys of their own (recoveries.h).
  */
 #ifndef HT_HARNESS_SWEEP_EXPERIMENT_H
 #define HT_HARNESS_SWEEP_EXPERIMENT_H
@@ -56,12 +60,13 @@ enum ht_figure {
     HT_FIGURE_PARTS,      /* each rank's part of the batch, of the state, and of its memory */
     HT_FIGURE_PREDICTION, /* the planner's iteration time against the simulated one */
     HT_FIGURE_TIMES,      /* iteration time along a list, and the lane that the critical path takes most of */
+    HT_FIGURE_WINS,       /* the fastest series of each model and cluster */
     HT_FIGURE_PRICE,      /* throughput over the cluster's price along a list, a line a series */
     HT_N_FIGURES
 };
 extern const char *const ht_figure_names[HT_N_FIGURES]; /* as in the file */
 
-enum { HT_AXIS_MAX = 64, HT_SERIES_MAX = 16, HT_VARIANTS_MAX = 8, HT_VARIANT_MAX = 128, HT_LABEL_MAX = 64 };
+enum { HT_AXIS_MAX = 128, HT_SERIES_MAX = 16, HT_VARIANTS_MAX = 8, HT_VARIANT_MAX = 128, HT_LABEL_MAX = 64 };
 
 /* One line or one colour of a figure. */
 struct ht_series {
@@ -83,7 +88,7 @@ struct ht_experiment {
     char name[64], title[256], source[256], cluster[256];
     struct ht_scenario_request request; /* what the points share, without model and cluster */
     struct ht_simulation_options sim;
-    bool break_even;
+    bool break_even, best_micro_batch;
     int along;  /* enum ht_axis */
     int figure; /* enum ht_figure */
 
@@ -101,6 +106,10 @@ struct ht_experiment {
 /* Loads a built-in experiment or a file. HT_BAD_INPUT comes with file, line, column and key. *out is zero on error. */
 enum ht_status ht_experiment_load(const char *name_or_path, struct ht_error *err, struct ht_experiment *out);
 void ht_experiment_free(struct ht_experiment *e);
+
+/* Checks the name that an experiment's map has read into `name`; of a built-in entry its key stands in for it. It becomes a
+   folder's. */
+enum ht_status ht_experiment_read_name(const struct ht_node *map, struct ht_error *err, char *name, size_t bytes);
 
 /* Returns the sequences of an iteration at these indices into the lists; 0 for the default. */
 int64_t ht_experiment_batch(const struct ht_experiment *e, const int64_t at[HT_N_AXES]);

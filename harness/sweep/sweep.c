@@ -13,6 +13,7 @@
 #include "harness/run/output.h"
 #include "harness/run/registry.h"
 #include "harness/run/simulate.h"
+#include "harness/sweep/micro_batch.h"
 #include "harness/sweep/tasks.h"
 
 #include <errno.h>
@@ -120,27 +121,38 @@ static void write_csv(const json_t *rows, FILE *out)
     ht_rows_csv(rows, columns, HT_COUNT(columns), value_of, out);
 }
 
-/* Reads the rows and traces of an earlier run by key. Refuses to go on beside a file that is not this experiment's. */
-static enum ht_status read_old(struct sweep *s, struct ht_error *err)
+enum ht_status ht_sweep_open_results(const char *dir, const char *experiment, struct ht_error *err, json_t **out)
 {
     char path[4096];
-    snprintf(path, sizeof(path), "%s/results.json", s->dir);
-    s->old_rows = json_object();
-    s->old_traces = json_object();
+    *out = NULL;
+    snprintf(path, sizeof(path), "%s/results.json", dir);
     if (access(path, F_OK) != 0) return HT_OK;
     json_error_t why;
-    json_t *old = json_load_file(path, 0, &why), *row;
+    json_t *old = json_load_file(path, 0, &why);
     const json_t *rows = json_object_get(old, "rows"), *name = json_object_get(old, "experiment");
-    if (!json_is_array(rows) || !json_is_string(name) || strcmp(json_string_value(name), s->e->name) != 0) {
+    if (!json_is_array(rows) || !json_is_string(name) || strcmp(json_string_value(name), experiment) != 0) {
         enum ht_status status =
             json_is_string(name)
                 ? ht_fail(err, HT_BAD_INPUT, "%s: holds experiment '%s'; expected '%s', or another --out", path,
-                          json_string_value(name), s->e->name)
+                          json_string_value(name), experiment)
                 : ht_fail(err, HT_BAD_INPUT, "%s: not a results file of an experiment; expected one, or another --out",
                           path);
         json_decref(old);
         return status;
     }
+    *out = old;
+    return HT_OK;
+}
+
+/* Reads the rows and traces of an earlier run by key. */
+static enum ht_status read_old(struct sweep *s, struct ht_error *err)
+{
+    json_t *old, *row;
+    s->old_rows = json_object();
+    s->old_traces = json_object();
+    enum ht_status status = ht_sweep_open_results(s->dir, s->e->name, err, &old);
+    if (status != HT_OK || !old) return status;
+    const json_t *rows = json_object_get(old, "rows");
     size_t i;
     const json_t *lists[] = {rows, json_object_get(old, "traces")};
     for (int traces = 0; traces < 2; traces++) {
@@ -311,9 +323,10 @@ static enum ht_status add_slot(struct sweep *s, struct slot slot, struct ht_erro
     if (status != HT_OK) return status;
     slot.bytes = ht_evaluation_bytes(&slot.options, ht_model_units(&model));
     key_of(s, &slot.options, slot.system,
-           !slot.series       ? "trace"
-           : s->e->break_even ? "row break-even"
-                              : "row",
+           !slot.series             ? "trace"
+           : s->e->best_micro_batch ? "row best"
+           : s->e->break_even       ? "row break-even"
+                                    : "row",
            slot.key);
     reuse(s, &slot);
     if (!slot.row) s->todo[s->n_todo++] = s->n_slots;
@@ -365,7 +378,8 @@ static enum ht_status evaluate(const struct sweep *s, const struct slot *slot, s
     struct ht_options options = slot->options;
     snprintf(words, sizeof(words), "%s", slot->system);
     const char *system = ht_variant_of(words, &options);
-    enum ht_status status = ht_evaluate(&options, system, NULL, err, &e);
+    enum ht_status status = s->e->best_micro_batch && slot->series ? ht_evaluate_best(&options, system, NULL, err, &e)
+                                                                   : ht_evaluate(&options, system, NULL, err, &e);
     if (status != HT_OK) return status;
     trace_path(s, slot, path);
     if (!slot->series) {

@@ -32,4 +32,7 @@ struct ht_sweep_stats {
 enum ht_status ht_sweep_run(const struct ht_experiment *e, const char *dir, struct ht_error *err,
                             struct ht_sweep_stats *stats, json_t **out);
 
+/* Opens DIR/results.json; *out is NULL if it is not there. HT_BAD_INPUT if it is not this experiment's. */
+enum ht_status ht_sweep_open_results(const char *dir, const char *experiment, struct ht_error *err, json_t **out);
+
 #endif

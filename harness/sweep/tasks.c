@@ -81,7 +81,7 @@ static void show(struct pool *p)
     const struct ht_tasks *t = p->tasks;
     bool terminal = isatty(STDERR_FILENO);
     double now = ht_now_s();
-    if (now - p->shown_s < (terminal ? 0.2 : 5)) return;
+    if (now - p->shown_s < (!p->shown ? 2 : terminal ? 0.2 : 5)) return;
     p->shown_s = now;
     p->shown = true;
     char text[HT_PROGRESS_TEXT];

@@ -7,8 +7,8 @@
  * An error ends the run: no task starts any more, those that run finish. The first error is returned, and Ctrl-C is one
  * (HT_INTERRUPTED), but a real error replaces it.
  *
- * A run that lasts shows on stderr how far it is: on a terminal in one line that is rewritten and wiped out at the end,
- * else in a line every 5 s. It says how much time is left if the rest takes as long, for its estimated memory, as what
+ * A run of more than 2 s shows on stderr how far it is: on a terminal in one line that is rewritten and wiped out at the
+ * end, else in a line every 5 s. It says how much time is left if the rest takes as long, for its estimated memory, as what
  * is done. A quick run says nothing.
  */
 #ifndef HT_HARNESS_SWEEP_TASKS_H

@@ -1,5 +1,6 @@
 /* The fastest shape: against each shape alone, and the balance that Whale adds. */
 #include "baselines/baselines.h"
+#include "baselines/shape.h"
 
 #include "common/plan/candidate.h"
 #include "tests/support/plans.h"
@@ -111,8 +112,114 @@ START_TEST(refused)
 }
 END_TEST
 
+static struct ht_scenario four_gpus(void)
+{
+    return scenario("autohet-bert-large", "autohet-2a100-2h800", 16);
+}
+
+/* No candidate of the sweep needs less memory than its least, or is faster than its bound. Four devices and 16 micro-batches
+   have all of tp 1, 2 (a node has two), of pp 1, 2, 4, of v 1, 2, .. and of what is recomputed. */
+START_TEST(bounds_hold)
+{
+    static const char *const again[] = {"nothing", "blocks", "attention"};
+    struct ht_scenario sc = four_gpus();
+    struct ht_profile *costs = ht_profile_modelled(sc.cluster);
+    int held = 0, interleaved = 0, shared = 0;
+    for (int i = 0; i < 2 * 3 * 4 * 2 * 3; i++) {
+        struct ht_shape x = {
+            .tp = 1 << i % 2, .pp = 1 << i / 2 % 3, .v = 1 << i / 6 % 4, .zero = i / 24 % 2, .again = i / 48};
+        struct ht_plan plan = {0};
+        struct ht_error err = {0};
+        struct ht_needs needs;
+        char set[64];
+        int64_t bound_ns;
+        x.dp = 4 / (x.tp * x.pp);
+        if (x.tp * x.pp > 4 || (x.pp == 1 && x.v > 1) || (x.dp == 1 && x.zero) || 24 % (x.pp * x.v)) continue;
+        snprintf(set, sizeof set, "tp=%d pp=%d v=%d zero=%d recompute=%d", (int)x.tp, (int)x.pp, (int)x.v, x.zero,
+                 (int)x.again);
+        ck_assert_msg(!plan_with(&ht_megatron_3d, &sc, set, &err, &plan), "%s: %s", set, err.text);
+        ck_assert_msg(!ht_plan_needs(&ht_megatron_3d, &sc, &plan, &err, &needs), "%s: %s", set, err.text);
+        int64_t ns = simulated_ns(&ht_megatron_3d, &sc, set), least = ht_shape_least_bytes(&sc, &x);
+        ck_assert_msg(!ht_shape_bound_ns(&sc, costs, &x, &err, &bound_ns), "%s", err.text);
+        ck_assert_msg(least <= needs.peak_bytes[HT_DEVICE], "%s, %s again: at least %ld bytes, needs %ld", set,
+                      again[x.again], (long)least, (long)needs.peak_bytes[HT_DEVICE]);
+        ck_assert_msg(bound_ns <= ns, "%s: at least %ld ns, takes %ld", set, (long)bound_ns, (long)ns);
+        /* they are of use: states and activations are most of the memory, passes most of the time */
+        ck_assert_msg(2 * least > needs.peak_bytes[HT_DEVICE] && 3 * bound_ns > ns, "%s", set);
+        held++, interleaved += x.v > 1, shared += x.zero;
+        ht_plan_free(&plan);
+    }
+    ck_assert(held > 40 && interleaved > 20 && shared > 10);
+    ht_profile_destroy(costs);
+    ht_scenario_free(&sc);
+}
+END_TEST
+
+static void count_progress(void *ctx, size_t done, size_t of)
+{
+    size_t *last = ctx;
+    ck_assert(done == *last + 1 && done <= of);
+    *last = done;
+}
+
+/* The sweep has for each candidate why it fell; exactly one is taken, and it is the fastest of those simulated. */
+START_TEST(every_candidate_has_its_reason)
+{
+    struct ht_scenario sc = four_gpus();
+    struct ht_profile *costs = ht_profile_modelled(sc.cluster);
+    struct ht_plan plan = {0};
+    struct ht_error err = {0};
+    size_t done = 0, taken = 0;
+    struct ht_settings settings = {.progress = count_progress, .progress_ctx = &done};
+    double least = 0;
+    ck_assert_msg(!ht_megatron_3d.plan(&ht_megatron_3d, &sc, costs, &settings, &err, &plan), "%s", err.text);
+    ck_assert_uint_eq(done, plan.n_considered);
+    ck_assert_uint_gt(done, 40);
+    for (size_t i = 0; i < plan.n_considered; i++) {
+        const struct ht_considered *c = &plan.considered[i];
+        ck_assert_msg(*c->why && *c->name && c->bound_s > 0 && c->least_bytes > 0, "%zu: %s", i, c->name);
+        ck_assert(!c->iteration_s || c->iteration_s >= c->bound_s);
+        taken += !strcmp(c->why, "taken");
+        if (!strcmp(c->why, "taken")) least = c->iteration_s;
+        ck_assert(!i || c->bound_s >= plan.considered[i - 1].bound_s);
+    }
+    ck_assert_uint_eq(taken, 1);
+    for (size_t i = 0; i < plan.n_considered; i++)
+        ck_assert(!plan.considered[i].iteration_s || plan.considered[i].iteration_s >= least);
+    ht_plan_free(&plan);
+    ck_assert_int_lt(simulated_ns(&ht_megatron_3d, &sc, ""), simulated_ns(&ht_megatron_3d, &sc, "v=1 zero=0"));
+    ht_profile_destroy(costs);
+    ht_scenario_free(&sc);
+}
+END_TEST
+
+/* 80 GB hold no whole model: what falls says so, and so does the answer when nothing is left. */
+START_TEST(what_does_not_fit)
+{
+    struct ht_scenario sc = scenario("autohet-llama-6.7b", "autohet-4a100-2h800", 16);
+    struct ht_plan plan = {0};
+    struct ht_error err = {0};
+    ck_assert_int_eq(plan_with(&ht_whale_3d, &sc, "v=2", &err, &plan), HT_BAD_INPUT);
+    ck_assert_int_eq(plan_with(&ht_megatron_3d, &sc, "tp=1 pp=2 v=3", &err, &plan), HT_INFEASIBLE);
+    ck_assert_str_eq(err.text, "none of 0 shapes of 6 devices fits"); /* 3 x 2 does not divide 32 blocks */
+    ht_plan_free(&plan);
+    ht_scenario_free(&sc);
+    sc = scenario("autohet-llama-6.7b", "autohete-4gpu", 16);
+    ck_assert_int_eq(plan_with(&ht_megatron_3d, &sc, "tp=1 pp=1 zero=0", &err, &plan), HT_INFEASIBLE);
+    ck_assert_int_eq(err.lacks, 1 + HT_DEVICE);
+    ck_assert_uint_eq(plan.n_considered, 3); /* nothing, attention, blocks again */
+    for (size_t i = 0; i < plan.n_considered; i++)
+        ck_assert_str_eq(plan.considered[i].why, "states and activations alone are more than a device has");
+    ht_plan_free(&plan);
+    ht_scenario_free(&sc);
+}
+END_TEST
+
 static void add(TCase *t)
 {
+    tcase_add_test(t, bounds_hold);
+    tcase_add_test(t, every_candidate_has_its_reason);
+    tcase_add_test(t, what_does_not_fit);
     tcase_add_test(t, fastest_of_all);
     tcase_add_test(t, balance_of_layers);
     tcase_add_test(t, balance_of_the_batch);

@@ -13,6 +13,18 @@ run 0 "${plan[@]}" --cluster autohet-4a100-2h800 --set choose=1 --set simulated=
 [ "$(json out 'min((v["value"], k) for k, v in d["plan"]["inputs"].items() if k.startswith("simulated"))[1]')" = \
     "$(json out '"simulated %s: tp %d, D %d" % (3, d["plan"]["variables"]["tp"], len(d["plan"]["variables"]["l"]))')" ] ||
     fail "choose=1 did not take the fastest: $(json out 'd["plan"]')"
+# What is recomputed and shared is in (4c), as it is in the graph.
+for kept in recompute=1 recompute=2 "recompute=1 --set segment=0" "recompute=1 --set segment=4" "zero=1 --set D=2"; do
+    # shellcheck disable=SC2086 # words
+    run 0 sim "${plan[@]:1}" --cluster autohet-5a100-3h800 --set simulated=0 --iterations 1 --json --set $kept
+    "$python" - <<'PY' || fail "$kept: planned and proved memory"
+import json
+d = json.load(open("out"))
+planned, peak = max(d["planned_bytes"].values()), max(d["peak_bytes"].values())
+assert planned >= peak > 0.99 * planned, (planned, peak)
+PY
+done
+refused 2 "segment is set beside recompute=0" "${plan[@]}" --cluster autohet-4a100-2h800 --set segment=2
 refused 3 "tp is 3; expected a degree that divides" "${plan[@]}" --cluster autohet-4a100-2h800 --set tp=3
 refused 2 "l is not set; expected pipelines, l, blocks and place together" "${plan[@]}" --cluster autohet-4a100-2h800 --set pipelines=6
 refused 3 "none of [0-9]+ shapes of 5 devices fits" plan megatron_3d "${plan[@]:2}" --cluster autohet-1a100-4h20 --set pp=2
@@ -26,12 +38,14 @@ small_llama 8 | sed "s/kv_heads: 1/kv_heads: 2/" >llama.yaml
 common=(--model llama.yaml --seq 16 --data "$text" --steps 3 --batch 8 --micro-batch 1)
 needs_ranks "${common[@]}"
 run 0 train in_memory "${common[@]}" --losses one.csv
+more=(recompute=0 recompute=1 zero=1)
 readings=(--set rank=3 --set K=16)
 for case in "4 2 60 g=1,1,1,1,2,2 D=2 tp=2" "1 4 14 g=1,0.474,0.474,0.474,0.474 D=2 tp=1" "5 3 60 g=1,1,1,1,1,2,2,2 D=2 tp=1"; do
     read -r weak strong rate g groups tp <<<"$case"
     unlike "$weak" "$strong" "$rate" >nodes.yaml
     rm -f ranks.csv
-    run 0 train autohet "${common[@]}" --cluster nodes.yaml "${readings[@]}" --set "$g" --set "$groups" --set "$tp" --losses ranks.csv
+    run 0 train autohet "${common[@]}" --cluster nodes.yaml "${readings[@]}" --set "$g" --set "$groups" --set "$tp" --set "${more[weak % 3]}" \
+        --losses ranks.csv
     near 1e-6 one.csv ranks.csv
     grep -q "^plan: $tp pipelines=.,. l=4,4 " out || fail "$case: $(grep ^plan out)"
 done

@@ -154,6 +154,8 @@ refused 2 "model 'm' has a vocabulary of 100" train in_memory --model "$work/sma
 refused 2 "$work/none.yaml: .*No such file" sim --load "$work/none.yaml" --cluster local
 refused 2 "sim: --load stands for a system" sim zero_offload --load "$work/none.yaml"
 refused 2 "--load stands for a whole scenario" sim --load "$work/none.yaml" --model gpt-tiny
+refused 2 "--load stands for a whole scenario" sim --load "$work/none.yaml" --cluster lohan-4x4090 --only rtx-4090:2
+refused 2 "--through-host is given beside --load; expected --cluster as well" sim --load "$work/none.yaml" --through-host 1GB/s
 run 0 plan zero_offload --model gpt-mini --cluster local --batch 1 --dump good.yaml
 refused 2 "a graph file has no costs" sim --load "$work/good.yaml"
 "$python" - <<'PY'
@@ -218,7 +220,7 @@ refused 2 ".*key 'name': holds a control character" sim zero_offload --model "./
 refused 3 "OOM at .* on device 0: .*short by" sim zero_offload --model gpt-tiny --cluster local --device-memory 1MB
 refused 3 "OOM at .* on device 0: .*short by" train in_memory --model gpt-tiny --data "$text" --device-memory 1kB
 refused 3 "OOM at .* on device 0: .*short by" plan in_memory --model autohete-22b --cluster autohete-1gpu
-refused 3 "cluster 'autohete-4gpu' has 4 devices, accelerators among them; several ranks train on emulated" train in_memory --model gpt-tiny --cluster autohete-4gpu --numerics fp32 --data "$text"
+refused 3 "cluster 'autohete-4gpu' has 4 devices, accelerators among them; several ranks train on emulated devices, under" train in_memory --model gpt-tiny --cluster autohete-4gpu --numerics fp32 --data "$text"
 refused 3 "cluster 'autohete-1gpu' has the accelerator" train zero_offload_ckpt --model autohete-2b --cluster autohete-1gpu --data "$text"
 run 3 sim in_memory --model autohete-22b --cluster autohete-1gpu --json
 [ "$(json out 'd["status"], len(d["reason"]) > 0, d["memory"][0]["by_class"]["param"] > 0')" = "('oom', True, True)" ] ||

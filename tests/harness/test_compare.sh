@@ -7,7 +7,11 @@ cd "$work"
 
 systems=in_memory,in_memory_ckpt,zero_offload,zero_offload_ckpt
 run 0 compare --systems "$systems" --models autohete-2b,autohete-22b --cluster autohete-1gpu --out deep/er
+[ "$(grep -c '^  out of memory: .*in_memory' out)" = 2 ] || fail "oom rows are not in one line a model: $(cat out)"
+grep -q '\[1\]' out && fail "footnotes without --why: $(cat out)"
+run 0 compare --systems "$systems" --models autohete-2b,autohete-22b --cluster autohete-1gpu --out deep/er --all
 [ "$(grep -c ' oom ' out)" -ge 4 ] || fail "the table lacks its oom rows"
+[ "$(awk '/^  [a-z].* oom /{next} /^  [a-z_0-9]+ +8 / {print $1}' out | head -1)" = in_memory_ckpt ] || fail "the best row is not the first: $(cat out)"
 ! grep -qF "\$1000" out || fail "a cluster without a price has one"
 "$python" - <<'PY' || fail "compare.json and compare.csv disagree"
 import csv, json
@@ -50,8 +54,8 @@ done
 # A row whose input is refused says so, and the others are computed: a disk so slow that a copy takes more than 11 days.
 sed 's/name: nodes/name: slow/; s/    nic:.*/    ssds: {type: {name: tape, capacity: 4 TB, read: 1 kB\/s, write: 1 kB\/s, duplex: false, latency: 1 ms, source: none}}/' \
     <(emulated_nodes 1 1) | sed 's/64 MB/90 GB/; s/ram: 1 GB/ram: 400 GB/' >slow.yaml
-run 0 compare --systems zero_infinity,zero_offload --models autohete-2b --cluster slow.yaml --numerics fp32 --out slow
-grep -Eq '^autohete-2b .* zero_infinity +8  refused .* refused \[1\]$' out || fail "a refused row: $(cat out)"
+run 0 compare --systems zero_infinity,zero_offload --models autohete-2b --cluster slow.yaml --numerics fp32 --out slow --all --why
+grep -Eq '^  zero_infinity +8 +refused .* refused \[1\]$' out || fail "a refused row: $(cat out)"
 grep -q "^\[1\] work 'copy .*' takes more than 11 days" out || fail "a refused row has no reason: $(cat out)"
 [ "$(json slow/compare.json '[r["status"] for r in d["rows"]], d["complete"]')" = "(['refused', 'ok'], True)" ] || fail "statuses: $(cat slow/compare.csv)"
 refused 2 "work 'copy .*' takes more than 11 days" compare --systems zero_infinity --models autohete-2b --cluster slow.yaml --numerics fp32 --out never
@@ -82,6 +86,15 @@ assert "assumed_rate" not in json.load(open("rate2.6.json"))
 PY
 run 0 compare --systems ddp,fsdp,dapple --models gpt-tiny,lohan-headless-760m --cluster lohan-2x4090 --batch 8
 grep -q "^  gpt-tiny: fastest is .* at half of it, fsdp at it, fsdp at double$" out || fail "an assumed rate that decides: $(cat out)"
+# A loaded graph's costs heed it, too.
+ring=(--cluster lohan-2x4090 --through-host "0.1 GB/s" --json)
+run 0 sim ddp --model gpt-tiny --batch 8 "${ring[@]}" --dump ring.yaml
+built=$(json out 'd["iteration_time_s"]')
+run 0 sim --load ring.yaml "${ring[@]}"
+[ "$(json out 'd["iteration_time_s"]')" = "$built" ] || fail "--load with --through-host: $(json out 'd["iteration_time_s"]'), built $built"
+run 0 sim --load ring.yaml --cluster lohan-2x4090 --json
+[ "$(json out 'd["iteration_time_s"]')" != "$built" ] || fail "--through-host changes nothing"
+
 refused 2 "--through-host: '8 GB' has the wrong unit 'GB'; expected a rate" compare --models gpt-tiny --cluster lohan-2x4090 --through-host '8 GB'
 
 # Models are listed as in maxsize: names, patterns, files, a model of transformers by its folder or file, each once.

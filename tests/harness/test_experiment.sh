@@ -45,6 +45,33 @@ printf '%b\n' "$head\ndevice_memory: [80 GB]" >big.yaml
 refused 2 "bad, zero_offload on autohete-2b: .*80 GB" experiment big.yaml --out big
 [ ! -e big ] || fail "an experiment without a point made its directory"
 
+# ---- on recovery ----
+
+recovery='name: bad\nfigure: recovery\nmodels: [autohet-gpt3-3b]\n'
+bad "1:1: .*'models'" 'name: bad\nfigure: recovery\nrecoveries: [{name: autohet-a}]'
+bad "4:21: key 'name': unknown recovery 'autohet-d'" "${recovery}recoveries: [{name: autohet-d}]"
+bad "4:13: key 'recoveries': the list has 0 entries" "${recovery}recoveries: []"
+bad "3:10: key 'models\[0\]': unknown model" "name: bad\nfigure: recovery\nmodels: [x]\nrecoveries: [{name: autohet-a}]"
+bad "2:9: key 'figure': " "name: bad\nfigure: lines\nmodels: [autohet-gpt3-3b]\nrecoveries: [{name: autohet-a}]"
+bad "5:1: key 'seqs': " "${recovery}recoveries: [{name: autohet-a}]\nseqs: [8]"
+run 0 experiment autohet-fig10 --out fig10
+"$python" - <<'PY' || fail "recoveries: $(cat out)"
+import csv, json
+
+rows = list(csv.DictReader(open("fig10/results.csv")))
+assert len(rows) == 24 == len(json.load(open("fig10/results.json"))["rows"])
+for row in rows:
+    # S / C: 14 bytes a parameter from a store of 1.2 GB/s, for each group: 2 in A and B, 5 in C; replicated tensors a little more.
+    if row["from"] == "remote":
+        groups = 5 if row["label"] == "C" else 2
+        assert 0 <= float(row["recovery_time_s"]) / (groups * 14 * int(row["params"]) / 1.2e9) - 1 < 0.01, row
+    assert (row["paper_speed_up"] != "") == (row["from"] == "stores" and row["label"] != "C")
+PY
+run 0 report fig10
+[ -s fig10/figures/recovery-fig10.png ] && grep -q "autohet-gpt3-20b" fig10/report.html || fail "the report of recoveries"
+printf '%b\n' "$head" >other.yaml
+refused 2 "fig10/results.json: holds experiment 'autohet-fig10'; expected 'bad'" experiment other.yaml --out fig10
+
 # ---- a small one: files agree with each other and with sim ----
 
 cat >small.yaml <<'YAML'

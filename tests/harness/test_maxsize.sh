@@ -25,7 +25,7 @@ for a, b in zip(d["rows"], rows):
     print(a["system"], b["model"], a["largest"]["batch"], a["next"]["batch"], a["next_short_bytes"], sep=",")
 PY
 )
-run 0 maxsize --models 'gpt-m*' --cluster local --device-memory 8MB --batch 4
+run 0 maxsize --models 'gpt-m*' --cluster local --device-memory 8MB --batch 4 --all
 [ "$(grep -c ' gpt-mini ' out)" = "$("$hetbench" list systems --json | "$python" -c 'import json, sys; print(len(json.load(sys.stdin)["systems"]))')" ] ||
     fail "not every system has a row: $(cat out)"
 run 0 maxsize in_memory,zero_offload,stronghold --models 'gpt-m*' --cluster local --device-memory 8MB --batch 4 --json

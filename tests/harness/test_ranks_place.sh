@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Stages of pipelines on any ranks, with tensor-parallel parts, of GPT, LLaMA, BERT and ViT: in_memory's losses, to the last bit where no
-# sum is cut (tp = 1, one micro-batch a pipeline), wherever the stages are; what is saved goes on in another shape. Then layouts taken at
+# sum is cut (tp = 1, one micro-batch a pipeline), wherever the stages are, and where they end inside a block; what is saved goes on in
+# another shape. Then layouts taken at
 # random, each with a limit on its time. More of them go through the verifier and the simulator (tests/common/draft/test_place.c).
 #
 #     test_ranks_place.sh BUILD-DIRECTORY [--samples N] [--seed N]     6, 1; about 1 s each
@@ -31,6 +32,9 @@ refused 2 "place has device 0 behind 1 in one stage: expected a stage's devices 
 refused 2 "tp 2 does not divide the 15 tokens of a micro-batch, which sequence=1 cuts" \
     "${four[@]}" --seq 15 --set tp=2 --set sequence=1
 refused 2 "place and order are both set; expected one of them" "${four[@]}" --set place=0-3 --set order=1
+refused 2 "halves has 3 elements; expected 4, one a stage" "${four[@]}" --set halves=3,3,2
+refused 2 "the stages of a pipeline have 9 half blocks: expected the 8 of llama-tiny" "${four[@]}" --set halves=3,1,1,4
+refused 2 "blocks and halves are both set; expected one of them" "${four[@]}" --set halves=3,1,1,3 --set blocks=1,1,1,1
 refused 2 "order is set, and pipeline 0 has 3 of 4 devices; expected equal pipelines" \
     "${four[@]}" --set pipelines=3,1 --set l=4,4 --set order=1
 # What is printed is what was asked for, and goes in again.
@@ -85,18 +89,20 @@ for arch in gpt llama bert vit; do
         run 0 train in_memory "${common[@]}" --losses one.csv
         # Two pipelines of two stages, a micro-batch each. A tied table's sum is (h0 + e0) + (h1 + e1) on one device.
         exact=$([ $arch = gpt ] && echo no || echo yes)
-        agrees dapple --ranks 4 --set pipelines=2,2 --set place=2,1,3,0
+        # The second cuts a block that the first has whole.
+        agrees dapple --ranks 4 --set pipelines=2,2 --set place=2,1,3,0 "$([ $numerics = fp32 ] && echo --set=blocks=3,1 || echo --set=halves=4,4,3,5)"
         [ $arch != bert ] || agrees interleaved --ranks 2 --set v=2 --set place=1,0
         exact=no
         rm -rf ck
-        agrees dapple --ranks 8 --set pipelines=4,4 --set tp=2 --set order=1 --set zero=1 --checkpoint ck
+        agrees dapple --ranks 8 --set pipelines=4,4 --set tp=2 --set order=1 --set zero=1 --set halves=3,5 --checkpoint ck
         agrees gpipe --ranks 4 --set pipelines=4 --set tp=2 --set sequence=1 --set place=1,3,0,2 --set recompute=$((${#arch} % 3))
         grep -q "device 1 .*+0.00%" out || fail "$arch, $numerics, by rows: the peak is not the predicted one: $(grep device out)"
         # What it saves goes on in another shape.
         takes $arch $numerics 2
         common[11]=4
         run 0 train in_memory "${common[@]}" --losses one.csv
-        agrees gpipe --ranks 6 --set pipelines=2,4 --set tp=2 --set place=4-5,1,3,0,2 --checkpoint ck --resume
+        agrees gpipe --ranks 6 --set pipelines=2,4 --set tp=2 --set place=4-5,1,3,0,2 --set halves=8,5,3 \
+            --set recompute=1 --checkpoint ck --resume
     done
 done
 
@@ -121,6 +127,14 @@ for ((i = 0; i < samples; i++)); do
 tp, n, seed = map(int, sys.argv[1:])
 r = random.Random(seed).sample(range(n), n)
 print(",".join(str(x) for i in range(0, n, tp) for x in sorted(r[i:i + tp])))' $tp $ranks $((seed * 1000 + i)))
+    # One in two has stages of half blocks, the same in pipelines of one depth.
+    cut=$([ $((RANDOM % 2)) = 0 ] || "$python" -c 'import random, sys
+tp, seed, *devices = map(int, sys.argv[1:])
+halves = []
+for n in (d // tp for d in devices):
+    ends = [0, *sorted(random.Random(seed + n).sample(range(1, 8), n - 1)), 8]
+    halves += [b - a for a, b in zip(ends, ends[1:])]
+print("--set=halves=" + ",".join(map(str, halves)))' $tp $((seed * 1000 + i)) ${pipelines//,/ })
     case $pipelines in ,*,*) zero=$((RANDOM % 3)) ;; *) zero=0 ;; esac
     # Pipelines that differ cannot reduce in the order of their passes.
     [ $zero != 2 ] || [ "$(tr , '\n' <<<"${pipelines#,}" | sort -u | wc -l)$(tr , '\n' <<<"${l#,}" | sort -u | wc -l)" = 11 ] || zero=1
@@ -130,8 +144,8 @@ print(",".join(str(x) for i in range(0, n, tp) for x in sorted(r[i:i + tp])))' $
     rm -f one.csv
     run 0 train in_memory "${common[@]}" --losses one.csv
     agrees "$system" --cluster nodes.yaml --set tp=$tp --set "pipelines=${pipelines#,}" --set "l=${l#,}" --set "place=$place" \
-        --set "recompute=$((RANDOM % 3))" --set "steps=$((RANDOM % 2))" --set zero=$zero --set "sequence=$((RANDOM % tp))"
-    shapes="$shapes $arch/$numerics:${pipelines#,}/tp$tp/$nodes,zero=$zero"
+        --set "recompute=$((RANDOM % 3))" --set "steps=$((RANDOM % 2))" --set zero=$zero --set "sequence=$((RANDOM % tp))" ${cut:+"$cut"}
+    shapes="$shapes $arch/$numerics:${pipelines#,}/tp$tp/$nodes,zero=$zero${cut:+/${cut#*=}}"
 done
 echo "$samples samples:$shapes"
 finish

@@ -44,6 +44,7 @@ gpt dapple --ranks=8 --set pipelines=4,4 --set tp=2 --set zero=2 --set order=1
 llama gpipe --ranks=4 --set pipelines=1,3 --set zero=1 --set scatter=0
 llama gpipe --ranks=8 --set pipelines=4,4 --set tp=2 --set zero=2
 llama dapple --ranks=4 --set pipelines=2,2 --set place=3,0,2,1 --set zero=1
+llama dapple --ranks=7 --set pipelines=2,2,3 --set l=3,3,2 --set zero=1 --set halves=3,5,3,5,1,4,3
 LIST
 
 for control in gate rollback; do

@@ -72,7 +72,7 @@ says "^batch 2 x 16 tokens in micro-batches of 1; f32 throughout$"
 # ---- compare: every reason as the planner or the verifier gave it, below the table and in the files ----
 
 run 0 compare --systems in_memory,zero_offload,gpipe,patrickstar --models autohete-2b,llama-7b --cluster mixed.yaml --batch 16 \
-    --numerics bf16 --device-memory 8GB --out both
+    --numerics bf16 --device-memory 8GB --out both --all --why
 says "^cluster mixed: 4 x a100-40gb \(8 GB\) \+ 4 x v100-32gb \(8 GB\)$"
 says "^batch 16 x 1024 or 2048 tokens in micro-batches of 2; bf16 parameters and gradients, summed in f32$"
 says "^$units$"
@@ -85,9 +85,15 @@ lines = open("table").read().splitlines()
 notes = {line.split("] ", 1)[0] + "]": line.split("] ", 1)[1] for line in lines if line.startswith("[")}
 refused = [r for r in rows if r["status"] != "ok"]
 assert {r["status"] for r in refused} == {"oom", "infeasible"}, refused
-table = [line for line in lines if line.startswith(("autohete-2b", "llama-7b"))]
+table = {}
+for line in lines:  # a table for each model
+    if line.startswith(("autohete-2b:", "llama-7b:")):
+        model = line.split(":")[0]
+    elif line.startswith("  ") and line.split()[0] in {r["system"] for r in rows}:
+        table[model, line.split()[0]] = line
 assert len(table) == len(rows) == 8
-for row, line, cells in zip(rows, table, csv.DictReader(open("both/compare.csv"))):
+for row, cells in zip(rows, csv.DictReader(open("both/compare.csv"))):
+    line = table[row["scenario"]["model"]["name"], row["system"]]
     assert cells["reason"] == row.get("reason", "") and cells["plan_why"] == row["plan"]["why"], (row, cells)
     if row["status"] != "ok":
         assert notes["[" + line.rsplit("[", 1)[1]] == row["reason"], line
@@ -119,7 +125,7 @@ run 0 list clusters
 says "^sysx-2node +2  8 x v100-32gb-pcie \\(34.09 GB\\) "
 run 0 list software
 grep -q '^eager .* 36+92 ' out || fail "list software does not say what an RMS norm moves: $(cat out)"
-run 0 list systems
+run 0 list systems --all --why
 says "^in_memory +everything on the device; on several devices ZeRO-3 \\(sharded states\\)"
 says "^fsdp .* m l share keep communicators c$"
 says "^m=4,2,.. by rank +sequences of a micro-batch of each rank "

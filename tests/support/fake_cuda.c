@@ -128,9 +128,11 @@ static const char *host_free(void *p)
 
 /* ---- device, streams, events ---- */
 
+/* HT_FAKE_GPUS=N in the environment shows N of them, in each process its own. */
 static const char *count(int *n)
 {
-    *n = 1;
+    const char *given = getenv("HT_FAKE_GPUS");
+    *n = given ? atoi(given) : 1;
     return NULL;
 }
 
@@ -144,7 +146,9 @@ static const char *properties(int device, struct ht_cuda_properties *out)
 
 static const char *choose(int device)
 {
-    return device == 0 ? NULL : "cudaErrorInvalidDevice: invalid device ordinal";
+    int n;
+    (void)count(&n);
+    return device < n ? NULL : "cudaErrorInvalidDevice: invalid device ordinal";
 }
 
 static struct streams *streams(void)

@@ -1,4 +1,5 @@
 /* The fake GPU's kernels: the CPU's, enqueued. */
+#include "common/model/halves.h"
 #include "tests/support/fake_cuda_parts.h"
 
 static void kernel_copy(void *device, void *to, const void *from, int64_t bytes)
@@ -30,6 +31,7 @@ struct call {
     const void *in[6]; /* in the order of the kernel's arguments */
     void *out[5];
     unsigned sub_ops;
+    int64_t params_skip, grad_skip; /* bytes from in[0] and out[1] to the first that a block's kernel touches */
     struct ht_block_acts act;
     float scale;
     enum ht_dtype types[2];
@@ -85,13 +87,20 @@ static void perform(void *arg)
     }
 }
 
+/* Returns the same of a buffer of which a kernel touches nothing before so many bytes. */
+static void *real_behind(const void *p, int64_t skip)
+{
+    void *at = p ? fake_cuda_real((const void *)((uintptr_t)p + (uintptr_t)skip)) : NULL;
+    return at ? (void *)((uintptr_t)at - (uintptr_t)skip) : NULL;
+}
+
 static void launch(void *device, struct call call)
 {
     struct fake_cuda_context *c = device;
     if (fake_cuda_fails(c)) return;
     call.args.pool = NULL;
-    for (int i = 0; i < 6; i++) call.in[i] = fake_cuda_real(call.in[i]);
-    for (int i = 0; i < 5; i++) call.out[i] = fake_cuda_real(call.out[i]);
+    for (int i = 0; i < 6; i++) call.in[i] = real_behind(call.in[i], i == 0 ? call.params_skip : 0);
+    for (int i = 0; i < 5; i++) call.out[i] = real_behind(call.out[i], i == 1 ? call.grad_skip : 0);
     for (int i = 0; i < HT_N_SUB_OPS; i++) call.act.of[i] = fake_cuda_real(call.act.of[i]);
     stream_do(c->stream, perform, &call, sizeof(call));
 }
@@ -108,6 +117,13 @@ static void embedding_backward(void *device, const struct ht_unit_args *args, co
     launch(device, (struct call){.kind = E_BACKWARD, .args = *args, .in = {input, dout}, .out = {grad, workspace}});
 }
 
+/* Returns the bytes before the first parameter of some sub-ops, in a type. */
+static int64_t skip_of(const struct ht_unit_args *args, unsigned sub_ops, enum ht_dtype type)
+{
+    unsigned half = sub_ops & HT_ATTENTION_HALF ? HT_ALL_SUB_OPS : HT_MLP_HALF;
+    return ht_sub_ops_params(args->model, 1, half).begin * ht_dtype_bytes(type);
+}
+
 static void block_forward(void *device, const struct ht_unit_args *args, unsigned sub_ops, const void *params,
                           const void *x, const struct ht_block_acts *act, void *out, void *workspace)
 {
@@ -116,6 +132,7 @@ static void block_forward(void *device, const struct ht_unit_args *args, unsigne
                                  .in = {params, x},
                                  .out = {out, workspace},
                                  .sub_ops = sub_ops,
+                                 .params_skip = skip_of(args, sub_ops, args->dtype),
                                  .act = *act});
 }
 
@@ -128,6 +145,8 @@ static void block_backward(void *device, const struct ht_unit_args *args, unsign
                                  .in = {params, x, dout},
                                  .out = {dx, grad, workspace},
                                  .sub_ops = sub_ops,
+                                 .params_skip = skip_of(args, sub_ops, args->dtype),
+                                 .grad_skip = skip_of(args, sub_ops, args->grad_store),
                                  .act = *act});
 }
 

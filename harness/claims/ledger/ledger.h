@@ -32,6 +32,11 @@
  *
  *     unit_times: {devices: 4, blocks: 16, forward: 0.5, backward: 1, fetch: 1, offload: 1, step: 2}
  *
+ * A setup about recovery has `recovery`, a change of nodes by its name (common/store/recoveries.yaml) or file, instead of a cluster. Its
+ * systems are `stores`, which reads from disks, peers and the remote store, and `remote`, which reads all from the latter. What
+ * papers leave unsaid are their settings: "stores whole_files=1 param_bytes=4 serial=1 once=1". Its plan has vectors by rank of the
+ * ranks after: `files`, `first_layer`, `last_layer`, `first_part` and `last_part` of the blocks that it reads, from 0.
+ *
  * Rows. `at` narrows the setup's lists for a row; `over` may be several lists, and `systems` is one of them; `then` is
  * a second step, over other lists, on what the first one makes; `versus_reduced` is a system by whose number the first
  * step's is divided, where `versus` divides at each scenario; `versus_at` narrows the lists of the first step for it:
@@ -118,7 +123,13 @@ enum ht_claim_metric {
     HT_CLAIM_BOUNDARY_SHARE,       /* of both together */
     HT_CLAIM_DISK_NEED,            /* bytes that must fit the disks */
     HT_CLAIM_PRICED_THROUGHPUT,    /* useful TFLOP/s of all devices per 1000 USD of the cluster */
-    HT_CLAIM_LOSS_DIFFERENCE,      /* largest difference of losses to those of `versus`; the setup trains */
+    HT_CLAIM_RECOVERY_TIME, /* s until all ranks have read the state; this and those below: of setups with `recovery` */
+    HT_CLAIM_REMOTE_BYTES,  /* that the remote store sends */
+    HT_CLAIM_PEER_BYTES,    /* that nodes send each other */
+    HT_CLAIM_REMOTE_PER_LOST, /* remote bytes / bytes that only lost nodes had, once for each group */
+    HT_CLAIM_STATE_BYTES,     /* of a checkpoint */
+    HT_CLAIM_PEER_PER_REMOTE, /* rate of a NIC / rate of the remote store */
+    HT_CLAIM_LOSS_DIFFERENCE, /* largest difference of losses to those of `versus`; the setup trains */
     HT_N_CLAIM_METRICS,
 };
 
@@ -213,7 +224,8 @@ struct ht_claim_setup {
     int64_t iterations;                /* simulated; 1: nothing comes before or after */
     const char *bad[HT_CLAIM_LIST];    /* "5": iterations whose gradients overflow, from 1 */
     int64_t n_bad;
-    int64_t train_steps; /* > 0: trained for real instead */
+    int64_t train_steps;          /* > 0: trained for real instead */
+    char recovery[HT_CLAIM_NAME]; /* not empty: the change of nodes that is priced (common/store/recovery_case.h) */
     enum ht_claim_search search;
     struct ht_claim_units units;
     /* as they are written; may be NULL */

@@ -323,6 +323,11 @@ static enum ht_status check_row(const struct row *row, struct ht_error *err)
         return ht_node_error(row->metric, err, "'versus' is missing; expected the system to compare with");
     if ((c->metric == HT_CLAIM_BAD_TIME || c->metric == HT_CLAIM_BAD_OVERHEAD) && !c->setup->n_bad)
         return ht_node_error(row->metric, err, "not for this setup; expected a setup with 'bad'");
+    bool of_recovery = c->metric >= HT_CLAIM_RECOVERY_TIME && c->metric <= HT_CLAIM_PEER_PER_REMOTE;
+    bool of_both = c->metric == HT_CLAIM_PLAN_VARIABLE || c->metric == HT_CLAIM_PARAMETERS;
+    if (of_recovery != (c->setup->recovery[0] != '\0') && !(of_both && c->setup->recovery[0]))
+        return ht_node_error(row->metric, err,
+                             "not for this setup; expected one of recovery exactly where the setup has 'recovery'");
     if (row->fails_in && c->metric != HT_CLAIM_FITS)
         return ht_node_error(row->fails_in, err, "not allowed with this metric; expected 'fits'");
     enum ht_status status = check_step(&c->entries, &c->steps[0], row->kind, err);

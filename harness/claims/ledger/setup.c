@@ -4,6 +4,7 @@
 #include "common/base/array.h"
 #include "common/model/software.h"
 #include "common/model/zoo.h"
+#include "common/store/recovery_case.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -36,6 +37,19 @@ static enum ht_status load_cluster(const struct ht_node *at, struct ht_error *er
     return HT_OK;
 }
 
+/* Checks that the change of nodes exists; it takes the place of the model's cluster. */
+static enum ht_status load_recovery(const struct ht_node *at, const struct ht_node *cluster, struct ht_error *err,
+                                    struct ht_claim_setup *s, int i)
+{
+    struct ht_recovery_case c;
+    struct ht_error why;
+    if (cluster) return ht_node_key_error(cluster, err, "not allowed beside 'recovery'");
+    if (ht_recovery_case_load(s->recovery, &why, &c) != HT_OK) return ht_node_error(at, err, "%.800s", why.text);
+    s->clusters[i] = at->text;
+    s->n_nodes[i] = c.n_nodes;
+    return HT_OK;
+}
+
 struct named_model {
     const struct ht_node *name, *cluster;
 };
@@ -63,6 +77,7 @@ static enum ht_status load_model(const struct ht_node *node, struct ht_error *er
     s->values[HT_CLAIM_MODELS][i] = ht_model_params(&model);
     s->n_units[i] = ht_model_units(&model);
     const struct ht_node *setup = node->parent->parent;
+    if (s->recovery[0]) return load_recovery(ht_node_find(setup, "recovery"), entry.cluster, err, s, i);
     if (!entry.cluster) entry.cluster = ht_node_find(setup, "cluster");
     if (!entry.cluster)
         return ht_node_error(node, err, "has no cluster; expected {name: .., cluster: ..}, or 'cluster' in the setup");
@@ -167,7 +182,8 @@ enum ht_status ht_claim_load_software(const struct ht_node *map, struct ht_error
 
 const char *ht_claim_software(const struct ht_claim_setup *s)
 {
-    return s->software.name[0] && !s->train_steps && !s->units.devices ? s->software.name : NULL;
+    bool runs = !s->train_steps && !s->units.devices && !s->recovery[0];
+    return s->software.name[0] && runs ? s->software.name : NULL;
 }
 
 /* ---- a setup --------------------------------------------------------------------------------------------------- */
@@ -210,6 +226,7 @@ static const struct ht_field setup_fields[] = {
     {.key = "accumulate", HT_FIELD_TEXT(struct ht_claim_setup, accumulate)},
     {.key = "iterations", .type = HT_FIELD_INT, AT(iterations), .fallback = "8", .min = 1, .max = 1000},
     {.key = "bad", .type = HT_FIELD_LIST_NODE, AT(bad_nodes)},
+    {.key = "recovery", HT_FIELD_TEXT(struct ht_claim_setup, recovery)},
     {.key = "train_steps", .type = HT_FIELD_INT, AT(train_steps), .min = 1, .max = 1000},
     {.key = "software", .type = HT_FIELD_MAP_NODE, AT(software_node)},
     {.key = "search",
@@ -224,21 +241,40 @@ static const struct ht_field setup_fields[] = {
 #undef LIST
 #undef AT
 
+/* Refuses keys. */
+static enum ht_status refuse(const struct ht_node *map, const char *const *keys, size_t n, const char *why,
+                             struct ht_error *err)
+{
+    for (size_t i = 0; i < n; i++) {
+        const struct ht_node *other = ht_node_find(map, keys[i]);
+        if (other) return ht_node_key_error(other, err, "%s", why);
+    }
+    return HT_OK;
+}
+
 /* Reads the models on their clusters, or makes equal blocks with times of their own. */
 static enum ht_status load_subject(const struct ht_node *map, struct ht_error *err, struct ht_claim_setup *s)
 {
     static const char *const not_with_units[] = {"models",      "cluster",  "memory",      "seq",
                                                  "host_memory", "ssds",     "train_steps", "numerics",
                                                  "accumulate",  "software", "search"};
+    static const char *const not_with_recovery[] = {
+        "cluster",     "unit_times",  "batches", "batches_per_node", "memory",     "settings",   "seq",
+        "micro_batch", "host_memory", "ssds",    "numerics",         "accumulate", "iterations", "bad",
+        "train_steps", "software",    "search"};
+    if (s->recovery[0]) {
+        enum ht_status status =
+            refuse(map, not_with_recovery, HT_COUNT(not_with_recovery), "not allowed beside 'recovery'", err);
+        if (status != HT_OK) return status;
+    }
     if (!ht_node_find(map, "unit_times")) {
         if (!s->nodes_of[HT_CLAIM_MODELS])
             return ht_node_key_error(map, err, "key 'models' is missing; expected it, or 'unit_times'");
         return load_list(HT_CLAIM_MODELS, err, s);
     }
-    for (size_t i = 0; i < HT_COUNT(not_with_units); i++) {
-        const struct ht_node *other = ht_node_find(map, not_with_units[i]);
-        if (other) return ht_node_key_error(other, err, "not allowed beside 'unit_times'");
-    }
+    enum ht_status status =
+        refuse(map, not_with_units, HT_COUNT(not_with_units), "not allowed beside 'unit_times'", err);
+    if (status != HT_OK) return status;
     /* Takes blocks of a small model on emulated devices: sizes and rates do not count, but everything has to fit. */
     s->n[HT_CLAIM_MODELS] = 1;
     s->models[0] = "llama-tiny";

@@ -99,7 +99,8 @@ static enum ht_status make_cpu(struct ht_comm *comm, struct ht_cpu **cpu, struct
 static enum ht_status run_rank(struct ht_comm *comm, struct ht_error *err)
 {
     struct graph g = build(WHOLE);
-    struct ht_space_size sizes[RANKS + 3] = {{1 << 20, 0, false}, {1 << 20, 0, false}, {1 << 20, 0, false}};
+    struct ht_space_size sizes[RANKS + 3] = {
+        {.capacity_bytes = 1 << 20}, {.capacity_bytes = 1 << 20}, {.capacity_bytes = 1 << 20}};
     struct ht_cpu *cpu = NULL;
     struct ht_node *node = NULL;
     struct ht_trace *t = NULL;

@@ -183,8 +183,8 @@ static struct ht_schedule *build_sharing(struct ht_scenario *sc, struct ht_pipe_
     ck_assert_msg(ht_layout_pipelines(sc, 2, (int64_t[]){4, 4}, (int64_t[]){3, 3}, 2, &err, &layout) == HT_OK, "%s",
                   err.text);
     y.layout = layout;
+    ck_assert_msg(ht_pipe_lay_out(sc, &y, layout, &err) == HT_OK, "%s", err.text);
     ck_assert_msg(ht_pipe_check(sc, &y, &err) == HT_OK, "%s", err.text);
-    if (y.zero) ht_pipe_shard(sc, &y, layout);
     struct ht_schedule *s = pipe_build(sc, &y);
     ck_assert_msg(ht_schedule_verify(s, &err, NULL) == HT_OK, "%s", err.text);
     ht_layout_destroy(layout);

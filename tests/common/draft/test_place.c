@@ -8,7 +8,7 @@
 #include "tests/support/pipes.h"
 #include "tests/support/proved.h"
 
-enum { MOST_RANKS = 48 };
+enum { MOST_RANKS = 48, MOST_STAGES = 18 };
 
 static int samples = 60;
 
@@ -20,6 +20,7 @@ struct drawn {
     int32_t n, tp;
     bool sequence;
     int64_t ranks[3], l[3], place[MOST_RANKS], all_ranks;
+    int64_t halves[MOST_STAGES]; /* half blocks of each stage, with style.halves */
     struct ht_scenario sc;
     struct ht_pipe_style style;
 };
@@ -55,6 +56,21 @@ static void draw_sharing(struct draw *d, const struct drawn *x, struct ht_pipe_s
     y->step_units = below(d, 2);
 }
 
+/* Draws the half blocks of each stage, at least one. Pipelines that are alike have the same. */
+static void draw_halves(struct draw *d, struct drawn *x)
+{
+    struct ht_pipe_style *y = &x->style;
+    y->halves = below(d, 2);
+    x->sc.model.dropout = y->halves && below(d, 2);
+    for (int32_t k = 0; k < x->n && y->halves; k++) {
+        int64_t n = x->ranks[k] / x->tp * y->v, *own = x->halves + y->n_blocks;
+        bool same = k > 0 && x->ranks[k] == x->ranks[0];
+        for (int64_t i = 0; i < n; i++) own[i] = same ? x->halves[i] : 1;
+        for (int64_t left = 2 * x->sc.model.layers - n; left > 0 && !same; left--) own[below(d, (int)n)]++;
+        y->n_blocks += (int32_t)n;
+    }
+}
+
 static struct drawn draw_job(uint64_t seed)
 {
     static const enum ht_pipe_order orders[] = {HT_PIPE_AFAB, HT_PIPE_1F1B, HT_PIPE_INTERLEAVED};
@@ -82,6 +98,7 @@ static struct drawn draw_job(uint64_t seed)
     draw_place(&d, &x);
     draw_sharing(&d, &x, &x.style);
     x.sequence = x.tp > 1 && below(&d, 2);
+    draw_halves(&d, &x);
     return x;
 }
 
@@ -95,8 +112,9 @@ static struct ht_schedule *build(struct drawn *x, bool placed)
         ck_assert_msg(ht_layout_place(layout, &x->sc, (int32_t)x->all_ranks, x->place, &err) == HT_OK, "%s", err.text);
     if (x->sequence) ck_assert_msg(ht_layout_cut_rows(layout, &x->sc, &err) == HT_OK, "%s", err.text);
     x->style.layout = layout;
+    x->style.blocks = x->style.halves ? x->halves : NULL;
+    ck_assert_msg(ht_pipe_lay_out(&x->sc, &x->style, layout, &err) == HT_OK, "%s", err.text);
     ck_assert_msg(ht_pipe_check(&x->sc, &x->style, &err) == HT_OK, "%s", err.text);
-    if (x->style.zero) ht_pipe_shard(&x->sc, &x->style, layout);
     struct ht_schedule *s = pipe_build(&x->sc, &x->style);
     ht_layout_destroy(layout);
     return s;
@@ -118,7 +136,7 @@ static void same_but_for_ranks(const struct drawn *x, const struct ht_schedule *
 START_TEST(any_place)
 {
     int64_t moved = 0;
-    int sharing[3] = {0}, recomputing = 0;
+    int sharing[3] = {0}, recomputing = 0, halved = 0;
     for (uint64_t seed = 1; seed <= (uint64_t)samples; seed++) {
         struct drawn x = draw_job(seed);
         struct ht_schedule *plain = build(&x, false), *s = build(&x, true);
@@ -131,6 +149,7 @@ START_TEST(any_place)
         for (int64_t i = 0; i < x.all_ranks; i++) moved += x.place[i] != i;
         sharing[x.style.zero]++;
         recomputing += x.style.segment && x.style.recompute;
+        for (int32_t i = 0; i < x.style.n_blocks; i++) halved += x.halves[i] % 2;
         ht_profile_destroy(costs);
         ht_schedule_destroy(plain);
         ht_schedule_destroy(s);
@@ -138,6 +157,7 @@ START_TEST(any_place)
     }
     ck_assert_int_gt(moved, 2 * samples);
     ck_assert_int_gt(recomputing, samples / 6);
+    ck_assert_int_gt(halved, samples / 2);
     ck_assert_int_gt(sharing[1], samples / 6);
     ck_assert_int_gt(sharing[2], samples / 12);
 }
@@ -223,11 +243,44 @@ START_TEST(traffic)
 }
 END_TEST
 
+/* Returns the bytes of a class that are resident on a rank's device. */
+static int64_t resident_on(const struct ht_schedule *s, int32_t rank, enum ht_tensor_class class)
+{
+    int64_t bytes = 0;
+    for (int32_t i = 0; i < s->n_residents; i++)
+        if (s->residents[i].rank == rank && s->tensors[s->residents[i].tensor].class == class)
+            bytes += s->tensors[s->residents[i].tensor].bytes;
+    return bytes;
+}
+
+/*
+ * Two stages of two blocks, cut behind the first block's attention: the message is (B,T,C) as at every boundary, x = 4096
+ * bytes each way a micro-batch. LLaMA, C = 128, K = 64: the attention half's parameters are a norm, C (C + 2 K) and C C.
+ */
+START_TEST(cut_inside)
+{
+    enum { X = 16 * 128 * 2, ATTENTION = 128 + 128 * (128 + 2 * 64) + 128 * 128 };
+    struct drawn x = {.n = 1, .tp = 1, .ranks = {2}, .l = {3}, .all_ranks = 2, .place = {1, 0}, .halves = {1, 3}};
+    x.sc = pipe_scenario(2, 1, 2, 3);
+    x.style = (struct ht_pipe_style){.order = HT_PIPE_1F1B, .v = 1, .d = 1, .n_blocks = 2, .halves = true};
+    ck_assert(x.sc.model.width == 128 && ht_model_kv_width(&x.sc.model) == 64);
+    int64_t first = ht_unit_params(&x.sc.model, 0) + ATTENTION, all = ht_model_params(&x.sc.model);
+    struct pipe_run r = run_once(build(&x, true));
+    ck_assert_int_eq(through(r.trace, "rank 1 pcie d2h"), 3 * X);
+    ck_assert_int_eq(through(r.trace, "rank 1 pcie h2d"), 3 * X);
+    ck_assert_int_eq(resident_on(r.s, 1, HT_MOMENTUM), 4 * first);
+    ck_assert_int_eq(resident_on(r.s, 0, HT_MOMENTUM), 4 * (all - first));
+    pipe_run_free(&r);
+    ht_scenario_free(&x.sc);
+}
+END_TEST
+
 int main(int argc, char **argv)
 {
     if (argc > 1) samples = atoi(argv[1]);
     TCase *tc = tcase_create("place");
     tcase_add_test(tc, any_place);
     tcase_add_test(tc, traffic);
+    tcase_add_test(tc, cut_inside);
     return pipe_main("place", tc);
 }

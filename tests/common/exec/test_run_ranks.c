@@ -105,8 +105,8 @@ static enum ht_status run_graph(struct ht_comm *c, uint64_t *seed, bool one_node
     stamps_expect(&w);
     for (int32_t i = 0; i < ht_n_spaces(s); i++) {
         int64_t capacity = s->capacity_bytes[i] > 1 << 20 ? 1 << 20 : s->capacity_bytes[i];
-        sizes[i] =
-            (struct ht_space_size){capacity ? capacity : 512, 8 * capacity, false}; /* there may be empty tensors */
+        sizes[i] = (struct ht_space_size){.capacity_bytes = capacity ? capacity : 512, /* there may be empty tensors */
+                                          .slack_bytes = 8 * capacity};
     }
     if (!one_node) sizes[ht_n_spaces(s) - 1].capacity_bytes = 0;
     if (fate != RUNS && c->rank == (int32_t)(*seed % (uint64_t)c->size)) w.fail_at = 3;

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/model/model.h"
+#include "common/model/halves.h"
 
 static const struct ht_model gpt = {
     .arch = HT_ARCH_GPT, .layers = 2, .width = 8, .heads = 4, .ffn = 12, .vocab = 11, .max_seq = 3};
@@ -31,6 +31,29 @@ START_TEST(sizes)
     for (int64_t u = 0; u < 4; u++)
         ck_assert(u == 3 || ht_unit_flops(&q0, u, 2, 3) * 2 == ht_unit_flops(&gpt, u, 2, 3));
     ck_assert(ht_unit_flops(&q0, 3, 2, 3) + ht_unit_flops(&q1, 3, 2, 3) == ht_unit_flops(&gpt, 3, 2, 3));
+}
+END_TEST
+
+/*
+ * Halves of a block, of the models above. GPT: norm 16, qkv 24 x 8 + 24, projection 8 x 8 + 8: 304, of a part 16 + 12 x 8 +
+ * 12 + 8 x 4 + 8 = 164; norm, fc1 12 x 8 + 12, fc2 8 x 12 + 8: 228. LLaMA, K = 8: norm 16, q, k, v 32 x 16, projection 16
+ * x 16: 784; norm, gate and up 12 x 16, down 16 x 6: 304.
+ */
+START_TEST(halves)
+{
+    struct ht_model part = ht_model_part(&gpt, 1, 2);
+    const struct {
+        const struct ht_model *m;
+        int64_t cut, end;
+    } cases[] = {{&gpt, 304, 304 + 228}, {&part, 164, 290}, {&llama, 784, 784 + 304}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ht_range attention = ht_sub_ops_params(cases[i].m, 1, HT_ATTENTION_HALF);
+        struct ht_range mlp = ht_sub_ops_params(cases[i].m, 1, HT_MLP_HALF);
+        ck_assert(attention.begin == 0 && attention.end == cases[i].cut);
+        ck_assert(mlp.begin == cases[i].cut && mlp.end == cases[i].end);
+        ck_assert_int_eq(ht_sub_ops_params(cases[i].m, 1, HT_ALL_SUB_OPS).end, cases[i].end);
+        ck_assert_int_eq(ht_sub_ops_params(cases[i].m, 0, HT_MLP_HALF).begin, 0); /* the embedding has no halves */
+    }
 }
 END_TEST
 
@@ -141,6 +164,7 @@ int main(void)
     Suite *suite = suite_create("model parts");
     TCase *tc = tcase_create("part");
     tcase_add_test(tc, sizes);
+    tcase_add_test(tc, halves);
     tcase_add_test(tc, rows);
     tcase_add_test(tc, runs);
     tcase_add_loop_test(tc, parts_are_the_whole, 0, 8);

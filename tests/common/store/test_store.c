@@ -247,6 +247,46 @@ START_TEST(kept)
 }
 END_TEST
 
+/* ---- spare files ---- */
+
+/* Files of removed versions, or made ahead, are written over: larger ones are cut, and what is read is what was written. */
+START_TEST(spares)
+{
+    static const struct ht_store_layout l = {1, 2, 1, false, 2};
+    struct ht_version v = first;
+    struct lines lines = {0};
+    struct ht_store_part p;
+    struct ht_error err;
+    char root[64], dir[512], path[HT_STORE_PATH];
+    temporary(root);
+    store_dir(root, 0, dir);
+    for (int i = 0; i < 4; i++, v.step++) {
+        struct held *h = held_random(&model, (uint64_t)(20 + i));
+        write_all(root, &l, v, h);
+        struct ht_catalog c = catalog_of(root, 1, &lines);
+        ht_catalog_verify(&c, v, (struct ht_catalog_log){keep_line, &lines});
+        ck_assert_msg(lines.n == 0, "%s", lines.text);
+        ck_assert(reads_as(&c, v, h));
+        ht_catalog_free(&c);
+        held_destroy(h);
+        snprintf(path, sizeof(path), "%s/spare/unit-0001.tp0of2.safetensors", dir);
+        ck_assert_int_ne(access(path, F_OK), 0); /* it has been used */
+        if (i == 0) {
+            ck_assert_int_eq(ht_store_read_part(dir, v, 0, &err, &p, NULL), HT_OK);
+            ht_store_reserve(dir, &p);
+            ht_store_part_free(&p);
+        } else {
+            ht_store_recycle(dir, 1, v.step);
+        }
+        ck_assert_int_eq(access(path, F_OK), 0);
+        if (i == 1) ck_assert_int_eq(truncate(path, 1 << 20), 0);
+    }
+    ht_store_drop_spares(dir);
+    ck_assert_int_ne(access(path, F_OK), 0);
+    removed(root);
+}
+END_TEST
+
 /* ---- kills ---- */
 
 enum { RANKS = 4 };
@@ -333,6 +373,7 @@ static void add(TCase *t)
     tcase_add_test(t, damaged_manifests);
     tcase_add_test(t, copied);
     tcase_add_test(t, kept);
+    tcase_add_test(t, spares);
     tcase_add_test(t, killed);
 }
 

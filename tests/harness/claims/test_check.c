@@ -383,6 +383,14 @@ START_TEST(setups)
     refused_setup("models: [gpt-tiny], cluster: local, accumulate: 32", "key 'accumulate'");
     refused_setup("models: [gpt-tiny], cluster: local, numerics: fp32, accumulate: 16",
                   "key 'accumulate': needs 16-bit");
+    refused_setup("models: [gpt-tiny], recovery: autohet-z",
+                  "l.yaml:5:37: key 'recovery': unknown recovery 'autohet-z'");
+    refused_setup("models: [gpt-tiny], recovery: autohet-a, cluster: local",
+                  "key 'cluster': not allowed beside 'recovery'");
+    refused_setup("models: [gpt-tiny], recovery: autohet-a, seq: 8", "key 'seq': not allowed beside 'recovery'");
+    refused_setup("models: [{name: gpt-tiny, cluster: local}], recovery: autohet-a",
+                  "key 'cluster': not allowed beside 'recovery'");
+    refused_setup("recovery: autohet-a", "key 'models' is missing");
     refused_setup("unit_times: {devices: 2}", "blocks");
     refused_setup("unit_times: {devices: 2, blocks: 4, forward: -1, backward: 1, fetch: 0, offload: 0, step: 0}",
                   "key 'forward'");

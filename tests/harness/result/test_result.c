@@ -175,6 +175,54 @@ START_TEST(tables)
 }
 END_TEST
 
+/* Returns the table at a width. */
+static char *table_at(int columns)
+{
+    char *shown = NULL;
+    size_t n;
+    FILE *out = open_memstream(&shown, &n);
+    struct ht_table *t = ht_table_create("<name|>two words|>?gone|<text");
+    ht_table_cell(t, "a-b");
+    ht_table_cell(t, "1");
+    ht_table_cell(t, "2");
+    ht_table_cell(t, "it is a text that is longer than the others");
+    ht_table_mark(t, HT_MARK_BEST); /* no colour outside of a terminal */
+    ht_table_print_fitted(t, " ", columns, out);
+    ck_assert_int_eq(fclose(out), 0);
+    return shown;
+}
+
+START_TEST(tables_fit)
+{
+    char *whole = table_at(0), *fitted = table_at(36), *narrow = table_at(24);
+    ck_assert_str_eq(whole, " name  two words  gone  text\n"
+                            " ------------------------------------------------------------------\n"
+                            " a-b           1     2  it is a text that is longer than the others\n");
+    /* 35 columns behind the indent: 4 + 9 + 4 and three gaps leave 12 for the text, the widest */
+    ck_assert_str_eq(fitted, " name  two words  gone  text\n"
+                             " -----------------------------------\n"
+                             " a-b           1     2  it is a text\n"
+                             "                        that is\n"
+                             "                        longer than\n"
+                             "                        the others\n");
+    /* 23: the longest words of all are 4 + 5 + 4 + 6 and three gaps, 25, so the third one goes; 4 + 8 + 7 and two gaps fit */
+    ck_assert_str_eq(narrow, " name       two  text\n"
+                             "          words  \n"
+                             " -----------------------\n"
+                             " a-b          1  it is a\n"
+                             "                 text\n"
+                             "                 that is\n"
+                             "                 longer\n"
+                             "                 than\n"
+                             "                 the\n"
+                             "                 others\n"
+                             " not shown for want of width: gone\n");
+    free(whole);
+    free(fitted);
+    free(narrow);
+}
+END_TEST
+
 START_TEST(files_are_whole_or_absent)
 {
     char dir[] = "/tmp/hetbench-output-XXXXXX", path[64], inner[80];
@@ -215,6 +263,7 @@ int main(void)
     tcase_add_test(tc, oom_is_an_answer);
     tcase_add_test(tc, vectors_of_a_plan);
     tcase_add_test(tc, tables);
+    tcase_add_test(tc, tables_fit);
     tcase_add_test(tc, files_are_whole_or_absent);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);

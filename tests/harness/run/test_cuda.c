@@ -404,7 +404,7 @@ START_TEST(test_no_bf16_units)
     old.properties = volta;
     o.platform.cuda_api = &old;
     ck_assert_msg(ht_job_create(&o, "in_memory", NULL, HT_JOB_TRAINABLE, &err, &job) == HT_OK, "%s", err.text);
-    const struct ht_gpu *gpu = &job.platform.gpu;
+    const struct ht_gpu *gpu = &job.platform.gpus[0];
     ck_assert(gpu->lacks_bf16 && !gpu->lacks_f16);
     ck_assert_double_eq(gpu->bf16_flops_per_s, gpu->f32_flops_per_s);
     ht_job_free(&job);

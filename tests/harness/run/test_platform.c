@@ -45,7 +45,8 @@ START_TEST(kinds)
         ck_assert_int_eq(p.kind, rows[i].kind);
         ck_assert_double_eq(p.emu_scale, rows[i].emu_scale);
         ck_assert(p.disks.options.checksums && !p.disks.options.n_dirs);
-        ck_assert((p.gpu.memory_bytes > 0) == (p.kind == HT_PLATFORM_GPU));
+        ck_assert_int_eq(p.n_gpus, p.kind == HT_PLATFORM_GPU);
+        ck_assert(!p.n_gpus || p.gpus[0].memory_bytes > 0);
         ht_platform_free(&p);
     }
 }

@@ -95,7 +95,7 @@ static enum ht_status open_setting(struct ht_comm *comm, struct setting *x, stru
     struct ht_cpu_options o = {
         .model = model, .numerics = x->job.scenario.numerics, .tokens_per_iteration = 1, .data = no_data, .comm = comm};
     enum ht_status status = ht_cpu_create(&o, err, &x->engine.cpu);
-    for (int32_t i = 0; i < ht_n_spaces(s); i++) sizes[i] = (struct ht_space_size){1 << 20, 0, false};
+    for (int32_t i = 0; i < ht_n_spaces(s); i++) sizes[i] = (struct ht_space_size){.capacity_bytes = 1 << 20};
     sizes[ht_n_spaces(s) - 1].capacity_bytes = 0;
     x->engine.n_arenas = comm ? 0 : ht_n_spaces(s);
     x->engine.arenas = HT_NEW_ARRAY(struct ht_arena *, x->engine.n_arenas);

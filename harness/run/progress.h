@@ -1,0 +1,23 @@
+/* A line of progress on standard error: on a terminal it is written over, four times a second, elsewhere a new one every two
+   seconds; nothing in the first two seconds. */
+#ifndef HT_HARNESS_RUN_PROGRESS_H
+#define HT_HARNESS_RUN_PROGRESS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct ht_progress {
+    const char *name; /* what goes on: "megatron_3d" */
+    double began_s, shown_s;
+    bool terminal, shown;
+};
+
+struct ht_progress ht_progress_begin(const char *name);
+/* Shows the line, if it is time for one. */
+void ht_progress_show(struct ht_progress *p, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void ht_progress_end(struct ht_progress *p); /* takes the line off a terminal */
+
+/* Shows how many of a planner's candidates are done; struct ht_settings' progress. ctx: a struct ht_progress. */
+void ht_progress_candidates(void *ctx, size_t done, size_t of);
+
+#endif

@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# The commands of README.md, docs and the systems' READMEs run as they stand there (docs_commands.py).
+set -euo pipefail
+# shellcheck source=tests/harness/support.sh
+. "$(dirname "$0")/support.sh"
+cd "$root"
+documents=(README.md)
+[ -n "$sanitized" ] || documents=(README.md docs/*.md */README.md)
+full=()
+[ "${HT_FULL:-0}" = 0 ] || full=(--full)
+needs_ranks --model gpt-mini --data "$text"
+"$python" -B tests/harness/docs_commands.py "$root" "$build" "${full[@]}" "${documents[@]}" || failures=1
+finish
