@@ -73,7 +73,7 @@ int ht_launch_begin(void)
     sigemptyset(&sa.sa_mask);
     if (name || getenv(HT_AWAY_VARIABLE)) sigaction(SIGUSR1, &sa, NULL); /* before the keeper knows this process */
     if (!name) return -1;
-    ht_interrupt_keep();           /* the keeper ends all at a second one; the first may reach every process of a job */
+    ht_interrupt_keep(); /* the keeper ends all at a second one; the first may reach every process of a job */
     socklen_t n = ht_launch_address(name, &address);
     int launcher = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     if (launcher < 0 || connect(launcher, (struct sockaddr *)&address, n) ||

@@ -22,7 +22,8 @@
 enum {
     NAP_NS = 5000000,     /* between two looks at the incarnation */
     SHOWN_NS = 250000000, /* between two status lines on a terminal */
-    START_S = 120,        /* least time without an event after which a start, a load or a save hangs */
+    FINISH_S = 3600,      /* the same after the last save, which may still be on its way to a slow store */
+    START_S = 120,        /* least time without an event after which a start or a save hangs */
     SLOWEST = 20,         /* iterations of the longest kind, or predicted ones, without an op: a hang */
     MOST_LOGS = 10        /* of incarnations that are kept */
 };
@@ -342,7 +343,9 @@ static double patience(const struct supervisor *s)
     const struct ht_incarnation *x = &s->now;
     double slowest = SLOWEST * (x->longest_s > x->predicted_s ? x->longest_s : x->predicted_s);
     double least = (double)s->o->elastic.hang_s;
-    if ((!x->loaded_ns || x->saving || x->stopping) && least < START_S) least = START_S;
+    bool finishes = x->saved_last && (x->stopping || x->step == s->o->training.steps);
+    if ((!x->loaded_ns || x->saving) && least < START_S) least = START_S;
+    if (finishes) least = FINISH_S;
     return slowest > least ? slowest : least;
 }
 

@@ -126,6 +126,7 @@ static void take_event(struct ht_incarnation *x, const json_t *o)
     if (!name) return;
     x->last_ns = at_ns;
     x->saving = !strcmp(name, "saving");
+    x->saved_last = !strcmp(name, "saved");
     if (!strcmp(name, "ranks")) {
         x->ranks_ns = at_ns;
     } else if (!strcmp(name, "planned")) {

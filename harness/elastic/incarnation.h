@@ -32,7 +32,8 @@ struct ht_incarnation {
     char run[HT_RUN_NAME], from_run[HT_RUN_NAME];
     double predicted_s, longest_s; /* an iteration's, predicted and as measured until now */
     int64_t step_ns;               /* when the last step ended */
-    bool saving, stopping;
+    bool saving, saved_last;       /* the last event was that a save begins, or is whole */
+    bool stopping;
     double heard_s, stopped_s; /* the last event was read, the stop was asked for; on ht_now_s's clock */
     int32_t lost_rank;         /* -1: none */
     char lost_host[256];       /* "": none */
