@@ -57,13 +57,6 @@ static void on_signal(int signo)
     signals++;
 }
 
-static int64_t realtime_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 /* ---- what it says ---- */
 
 static void end_status_line(const struct supervisor *s)
@@ -76,7 +69,7 @@ static void say(struct supervisor *s, const char *event, json_t *members, const 
 {
     if (s->o->json) {
         json_object_set_new(members, "event", json_string(event));
-        json_object_set_new(members, "at_ns", json_integer((json_int_t)realtime_ns()));
+        json_object_set_new(members, "at_ns", json_integer((json_int_t)ht_realtime_ns()));
         json_object_set_new(members, "incarnation",
                             json_integer((json_int_t)ht_journal_number(&s->journal, "incarnation")));
         json_dumpf(members, stdout, JSON_SORT_KEYS);
@@ -224,7 +217,7 @@ static void keep_losses(struct supervisor *s)
         double ago_s = ht_now_s() - s->members.nodes[i].lost_s;
         snprintf(key, sizeof(key), "%d", i);
         if (s->members.nodes[i].lost_s > 0)
-            json_object_set_new(lost, key, json_real((double)realtime_ns() * 1e-9 - ago_s));
+            json_object_set_new(lost, key, json_real((double)ht_realtime_ns() * 1e-9 - ago_s));
     }
     json_object_set_new(s->journal.root, "lost", lost);
 }
@@ -237,7 +230,7 @@ static void take_losses(struct supervisor *s)
     json_object_foreach(json_object_get(s->journal.root, "lost"), key, at)
     {
         long node = strtol(key, NULL, 10);
-        double ago_s = (double)realtime_ns() * 1e-9 - json_number_value(at);
+        double ago_s = (double)ht_realtime_ns() * 1e-9 - json_number_value(at);
         bool sound = node >= 0 && node < s->members.n && ago_s >= 0 && ht_now_s() > ago_s;
         if (sound) s->members.nodes[node].lost_s = ht_now_s() - ago_s;
     }
@@ -302,7 +295,7 @@ static enum ht_status plan(struct supervisor *s, struct ht_error *err)
         status =
             ht_fail(err, HT_INFEASIBLE, "of nodes %.200s only %.200s can be used; expected at least %lld (--least)",
                     s->seen, s->choice->use, (long long)s->o->elastic.least);
-    s->recovery.chosen_ns = realtime_ns();
+    s->recovery.chosen_ns = ht_realtime_ns();
     s->recovery.beforehand = s->choice->beforehand;
     snprintf(s->recovery.after, sizeof(s->recovery.after), "%.255s", s->choice->use);
     return status;
@@ -438,7 +431,7 @@ static void open_recovery(struct supervisor *s)
                               .fault_ns = x->fault_ns ? x->fault_ns
                                           : asked_ns  ? asked_ns
                                                       : x->last_ns,
-                              .ended_ns = realtime_ns(),
+                              .ended_ns = ht_realtime_ns(),
                               .at_step = x->step};
     snprintf(r->cause, sizeof(r->cause), "%s", s->about);
     snprintf(r->before, sizeof(r->before), "%.255s", s->choice->use);
@@ -473,8 +466,12 @@ static enum ht_status settle(struct supervisor *s, bool *done, struct ht_error *
     if (end == HUNG) snprintf(s->about, sizeof(s->about), "hang");
     open_recovery(s);
     if (end == LOST || end == FAILED || end == HUNG) status = judge_failure(s, &why, err);
-    snprintf(line, sizeof(line), "%s, after step %lld; saved: %lld", s->about, (long long)s->now.step,
-             (long long)ht_journal_number(&s->journal, "saved"));
+    int64_t saved = ht_journal_number(&s->journal, "saved");
+    if (s->now.step < 0)
+        snprintf(line, sizeof(line), "%s, before the state was loaded", s->about);
+    else
+        snprintf(line, sizeof(line), "%s, after step %lld; saved: %lld", s->about, (long long)s->now.step,
+                 (long long)(saved < 0 ? 0 : saved));
     say(s, "end",
         json_pack("{s:o,s:I,s:I}", "cause", ht_json_text(s->about), "step", (json_int_t)s->now.step, "saved",
                   (json_int_t)ht_journal_number(&s->journal, "saved")),

@@ -16,13 +16,6 @@
 #include <time.h>
 #include <unistd.h>
 
-static int64_t realtime_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 /* ---- start ---- */
 
 static _Noreturn void become(char *const *argv, const char *folder, int log, pid_t supervisor)
@@ -85,7 +78,7 @@ enum ht_status ht_incarnation_start(struct ht_incarnation *x, const char *folder
     if (x->pid == 0) become(argv, folder, log, supervisor);
     close(log);
     if (x->pid < 0) return ht_fail(err, HT_FAILED, "cannot start a process: %s", strerror(errno));
-    x->started_ns = x->last_ns = realtime_ns();
+    x->started_ns = x->last_ns = ht_realtime_ns();
     x->heard_s = ht_now_s();
     return HT_OK;
 }
@@ -178,7 +171,7 @@ bool ht_incarnation_has_ended(struct ht_incarnation *x)
 {
     if (x->ended_ns) return true;
     if (waitpid(x->pid, &x->waited, WNOHANG) != x->pid) return false;
-    x->ended_ns = realtime_ns();
+    x->ended_ns = ht_realtime_ns();
     return true;
 }
 

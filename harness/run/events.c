@@ -1,11 +1,12 @@
 #include "harness/run/events.h"
 
+#include "common/base/clock.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 enum ht_status ht_events_open(const char *path, struct ht_error *err, int *fd)
@@ -25,12 +26,9 @@ void ht_events_close(int fd)
 void ht_events_say(int fd, const char *event, const char *members, ...)
 {
     char line[512];
-    struct timespec t;
     va_list args;
     if (fd < 0) return;
-    clock_gettime(CLOCK_REALTIME, &t);
-    int n =
-        snprintf(line, sizeof(line), "{\"at_ns\": %lld%09ld, \"event\": \"%s\"", (long long)t.tv_sec, t.tv_nsec, event);
+    int n = snprintf(line, sizeof(line), "{\"at_ns\": %lld, \"event\": \"%s\"", (long long)ht_realtime_ns(), event);
     if (members && *members) {
         n += snprintf(line + n, sizeof(line) - (size_t)n, ", ");
         va_start(args, members);
