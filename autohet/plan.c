@@ -66,11 +66,12 @@ static void free_candidates(struct planner *q)
 }
 
 /* Adds what layers recompute and groups share to the plan, where that is set. */
-static enum ht_status set_kept(const struct ht_settings *settings, struct ht_error *err, struct ht_plan *out)
+static enum ht_status set_kept(const struct ht_scenario *scenario, const struct ht_settings *settings,
+                               struct ht_error *err, struct ht_plan *out)
 {
     bool recomputes = ht_setting_variable(settings, "recompute") || ht_setting_variable(settings, "segment");
     if (ht_setting_variable(settings, "zero")) ht_plan_set(out, "zero", ht_setting(settings, "zero", 0));
-    return recomputes ? ht_pipe_plan_recomputation(settings, false, err, out) : HT_OK;
+    return recomputes ? ht_pipe_plan_recomputation(scenario, settings, false, err, out) : HT_OK;
 }
 
 /* ---- candidates ------------------------------------------------------------------------------------------------ */
@@ -98,7 +99,7 @@ static enum ht_status find_candidates(struct planner *q, struct ht_error *err)
     struct autohet_problem *p = &q->measured.problem;
     struct ht_plan kept = {0};
     struct ht_pipe_style style = {.zero = (int32_t)ht_setting(q->settings, "zero", 0)};
-    enum ht_status status = set_kept(q->settings, err, &kept);
+    enum ht_status status = set_kept(q->scenario, q->settings, err, &kept);
     ht_pipe_read_recomputation(&kept, &style);
     ht_plan_free(&kept);
     if (!status)
@@ -137,7 +138,7 @@ static void set_variables(const struct planner *q, const struct autohet_candidat
     set_list(out, "l", HT_VARIABLE_LIST, c->n_groups, c->micro_batches);
     set_list(out, "blocks", HT_VARIABLE_LIST, c->n_stages, c->blocks);
     set_list(out, "place", HT_VARIABLE_RANKS, c->n_stages * tp, place);
-    set_kept(q->settings, NULL, out); /* find_candidates has checked them */
+    set_kept(q->scenario, q->settings, NULL, out); /* find_candidates has checked them */
     free(ranks);
     free(place);
 }
@@ -264,7 +265,7 @@ static enum ht_status take_forced(const struct planner *q, struct ht_error *err,
     }
     ht_plan_set(out, "tp", ht_setting(q->settings, "tp", 1));
     snprintf(out->why, sizeof out->why, "forced");
-    enum ht_status status = set_kept(q->settings, err, out);
+    enum ht_status status = set_kept(q->scenario, q->settings, err, out);
     return status ? status : autohet_check(q->scenario, out, err);
 }
 

@@ -17,7 +17,8 @@
  * interleaved and dapple here, each block from its own (Narayanan et al. 2021, Sec. 3.5: segment=1). segment=n and c=n
  * are Megatron-LM's methods uniform and block: n blocks at a time, and only the first n of each stage. recompute=2 drops
  * attention alone (Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models", MLSys 2023, Sec.
- * 5: selective).
+ * 5: selective). again=0,4,255,.. says for each block which sub-ops it drops
+ * and runs again, as planners decide that choose by operator.
  *
  * DAPPLE's planner of uneven stages is left out: blocks are divided evenly unless blocks= is given, or halves=, in half
  * blocks: halves=5,3 ends the first of two stages behind the third block's attention.
@@ -63,7 +64,8 @@
 #define RECOMPUTE                                                                                                      \
     {"recompute", "1: a block keeps nothing and is recomputed; 2: it drops its attention alone", .max = 2},            \
     {"segment", "blocks recomputed at a time, from the input of the first; 0: those of a stage", .max = -1},           \
-    {"c", "blocks of each stage that are recomputed, the first ones", .min = 1, .max = -1}
+    {"c", "blocks of each stage that are recomputed, the first ones", .min = 1, .max = -1},                            \
+    {"again", "sub-ops that each block recomputes, a sum of 1 norm1, 2 qkv, 4 attention, 8 proj, 16 norm2, 32 fc1, 64 gelu, 128 fc2", .max = HT_ALL_SUB_OPS, .kind = HT_VARIABLE_LIST}
 /* clang-format on */
 
 static const struct ht_knob knobs[] = {SHAPE, GRADIENTS, RECOMPUTE, {0}};
@@ -200,7 +202,7 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
     if (ht_setting(settings, "sequence", 0)) ht_plan_set(out, "sequence", 1);
     status = set_place(scenario, settings, tp, err, out);
     if (!status) status = set_gradients(settings, err, out);
-    if (!status) status = ht_pipe_plan_recomputation(settings, self->variant == HT_PIPE_AFAB, err, out);
+    if (!status) status = ht_pipe_plan_recomputation(scenario, settings, self->variant == HT_PIPE_AFAB, err, out);
     if (status) return status;
     snprintf(out->why, sizeof(out->why), "%s",
              blocks || halves ? "blocks of stages are forced" : "fixed: blocks shared out evenly");

@@ -2,17 +2,15 @@
 #ifndef HT_BASELINES_SHAPE_H
 #define HT_BASELINES_SHAPE_H
 
-#include "common/plan/scenario.h"
+#include "common/draft/pipe.h"
 #include "common/profile/profile.h"
-
-enum ht_again { HT_AGAIN_NOTHING, HT_AGAIN_BLOCKS, HT_AGAIN_ATTENTION }; /* what backward passes recompute */
 
 /* tp x pp x dp devices, in Megatron-LM's order: tensor, data, pipeline. v stages a device; equal blocks and micro-batches,
    unless a plan shares them out otherwise. */
 struct ht_shape {
     int64_t tp, pp, dp, v;
     bool zero; /* the pipelines share the optimizer states: ZeRO-1 */
-    enum ht_again again;
+    int again; /* HT_RECOMPUTES_.., what backward passes recompute */
 };
 
 /* Returns the device of part p of stage q of pipeline k. */

@@ -33,9 +33,10 @@ static int64_t micro_batches(const struct ht_scenario *s, const struct ht_shape 
 static int64_t kept_bytes(const struct ht_scenario *s, const struct ht_model *part, const struct ht_shape *x, int64_t u)
 {
     int64_t input = ht_unit_input_bytes(part, u, s->micro_batch, s->seq, s->numerics.param);
-    unsigned sub_ops = x->again == HT_AGAIN_ATTENTION ? HT_ALL_SUB_OPS & ~(1u << HT_SUB_ATTENTION) : HT_ALL_SUB_OPS;
+    unsigned sub_ops =
+        x->again == HT_RECOMPUTES_ATTENTION ? HT_ALL_SUB_OPS & ~(1u << HT_SUB_ATTENTION) : HT_ALL_SUB_OPS;
     if (ht_model_unit_kind(part, u) != HT_UNIT_BLOCK) return 0;
-    if (x->again == HT_AGAIN_BLOCKS) return input;
+    if (x->again == HT_RECOMPUTES_BLOCKS) return input;
     return input + ht_sub_ops_activation_bytes(part, sub_ops, s->micro_batch, s->seq, s->numerics.param);
 }
 
@@ -74,8 +75,8 @@ int64_t ht_shape_least_bytes(const struct ht_scenario *s, const struct ht_shape 
 /* Returns the cost of running a block's dropped part again. */
 static int64_t again_ns(struct ht_cost_query *q, const struct ht_shape *x, int64_t u)
 {
-    if (x->again == HT_AGAIN_NOTHING || ht_model_unit_kind(&q->scenario->model, u) != HT_UNIT_BLOCK) return 0;
-    if (x->again == HT_AGAIN_BLOCKS) return ht_query_pass(q, HT_OP_RECOMPUTE, u);
+    if (x->again == HT_RECOMPUTES_NOTHING || ht_model_unit_kind(&q->scenario->model, u) != HT_UNIT_BLOCK) return 0;
+    if (x->again == HT_RECOMPUTES_BLOCKS) return ht_query_pass(q, HT_OP_RECOMPUTE, u);
     return 0; /* attention alone: little, and a work of its own */
 }
 

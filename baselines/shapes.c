@@ -32,6 +32,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { MEGATRON, WHALE };
 
@@ -42,6 +43,7 @@ enum { MEGATRON, WHALE };
     {"pipelines", "devices of each pipeline", .min = 1, .max = 1 << 16, .kind = HT_VARIABLE_LIST},                     \
     {"l", "micro-batches of each pipeline", .min = 1, .max = 1 << 20, .kind = HT_VARIABLE_LIST},                       \
     {"blocks", "blocks of each stage, of every pipeline", .min = 1, .max = -1, .kind = HT_VARIABLE_LIST},              \
+    {"halves", "the same in half blocks, in place of blocks", .min = 1, .max = 1 << 16, .kind = HT_VARIABLE_LIST},     \
     {"place", "devices of parts, stages, pipelines, one after the other", .kind = HT_VARIABLE_RANKS},                  \
     {"segment", "blocks recomputed at a time", .min = 1, .max = -1}
 /* clang-format on */
@@ -231,14 +233,15 @@ static bool interleaves(const struct sweep *s, const struct ht_shape *x)
 }
 
 /* Adds a shape that recomputes so much, with its bounds. */
-static enum ht_status add_again(struct sweep *s, struct ht_shape x, enum ht_again again, struct ht_error *err)
+static enum ht_status add_again(struct sweep *s, struct ht_shape x, int again, struct ht_error *err)
 {
     const struct ht_variable *forced = ht_setting_variable(s->settings, "recompute");
     struct candidate c = {.shape = x, .index = (int)s->n};
     enum ht_status status = HT_OK;
     c.shape.again = again;
     if (forced && forced->value != (int64_t)again) return HT_OK;
-    if (!forced && again == HT_AGAIN_ATTENTION && (s->self->variant == WHALE || s->scenario->model.flash)) return HT_OK;
+    if (!forced && again == HT_RECOMPUTES_ATTENTION && (s->self->variant == WHALE || s->scenario->model.flash))
+        return HT_OK;
     if (s->self->variant == MEGATRON) {
         c.least_bytes = ht_shape_least_bytes(s->scenario, &c.shape);
         status = ht_shape_bound_ns(s->scenario, s->profile, &c.shape, err, &c.bound_ns);
@@ -250,7 +253,7 @@ static enum ht_status add_again(struct sweep *s, struct ht_shape x, enum ht_agai
 /* Adds the candidates of tp, pp and dp, those that recompute less first. */
 static enum ht_status add_shapes(struct sweep *s, struct ht_shape x, struct ht_error *err)
 {
-    static const enum ht_again ladder[] = {HT_AGAIN_NOTHING, HT_AGAIN_ATTENTION, HT_AGAIN_BLOCKS};
+    static const int ladder[] = {HT_RECOMPUTES_NOTHING, HT_RECOMPUTES_ATTENTION, HT_RECOMPUTES_BLOCKS};
     const struct ht_variable *zero = ht_setting_variable(s->settings, "zero"),
                              *v = ht_setting_variable(s->settings, "v");
     bool megatron = s->self->variant == MEGATRON;
@@ -290,7 +293,7 @@ static int by_bound(const void *a, const void *b)
 /* Returns true if the same shape fits that recomputes less. */
 static bool needless(const struct sweep *s, const struct candidate *x)
 {
-    static const int rungs[] = {[HT_AGAIN_NOTHING] = 0, [HT_AGAIN_ATTENTION] = 1, [HT_AGAIN_BLOCKS] = 2};
+    static const int rungs[] = {[HT_RECOMPUTES_NOTHING] = 0, [HT_RECOMPUTES_ATTENTION] = 1, [HT_RECOMPUTES_BLOCKS] = 2};
     for (size_t i = 0; i < s->n; i++) {
         const struct ht_shape *a = &s->all[i].shape, *b = &x->shape;
         bool same = a->tp == b->tp && a->pp == b->pp && a->dp == b->dp && a->v == b->v && a->zero == b->zero;
@@ -345,12 +348,22 @@ static void mark_taken(const struct sweep *s, struct ht_plan *out)
         }
 }
 
+static const char *const forms[] = {"pipelines", "l", "blocks", "place"};
+
+/* Returns a variable of a plan that is forced; halves stand for blocks. */
+static const struct ht_variable *forced(const struct ht_settings *settings, const char *form)
+{
+    const struct ht_variable *v = ht_setting_variable(settings, form);
+    return v || strcmp(form, "blocks") ? v : ht_setting_variable(settings, "halves");
+}
+
 /* Takes a plan that is forced as a whole. */
 static enum ht_status take_forced(const struct ht_settings *settings, struct ht_error *err, struct ht_plan *out)
 {
-    static const char *const forms[] = {"pipelines", "l", "blocks", "place"};
+    if (ht_setting_variable(settings, "blocks") && ht_setting_variable(settings, "halves"))
+        return ht_fail(err, HT_BAD_INPUT, "blocks and halves are both set; expected one of them");
     for (size_t i = 0; i < HT_COUNT(forms); i++) {
-        const struct ht_variable *v = ht_setting_variable(settings, forms[i]);
+        const struct ht_variable *v = forced(settings, forms[i]);
         if (!v)
             return ht_fail(err, HT_BAD_INPUT,
                            "%s is not set; expected pipelines, l, blocks and place together, or none of them",
@@ -391,8 +404,8 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
 {
     struct sweep s = {self, scenario, profile, settings, .least_ns = INT64_MAX};
     *out = (struct ht_plan){.planned_bytes = {-1, 0, 0, 0}};
-    if (ht_setting_variable(settings, "pipelines") || ht_setting_variable(settings, "place"))
-        return take_forced(settings, err, out);
+    for (size_t i = 0; i < HT_COUNT(forms); i++)
+        if (forced(settings, forms[i])) return take_forced(settings, err, out);
     enum ht_status status = search(&s, err, out);
     free(s.all);
     return status;

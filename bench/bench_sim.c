@@ -23,6 +23,7 @@
 #include "common/schedule/verify.h"
 
 #include <inttypes.h>
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -333,6 +334,7 @@ int main(int argc, char **argv)
     struct ht_sim_options o = {.iterations = iterations};
     for (int i = -1; i < runs; i++) { /* -1: warm-up */
         struct ht_trace *t;
+        malloc_trim(0); /* or it would reuse pages that were freed before, uncounted */
         int64_t before = status_bytes("VmRSS");
         reset_peak();
         double start = bench_clock_s(CLOCK_THREAD_CPUTIME_ID);

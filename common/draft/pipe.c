@@ -159,14 +159,13 @@ static void emit(struct ht_pipe *g)
 
 /* ---- whole graph ----------------------------------------------------------------------------------------------- */
 
-/* Cuts the activations of the blocks whose attention alone is dropped. An attention half has no proj (draft.c). */
+/* Cuts the activations of the blocks that drop a part of them. An attention half has no proj (draft.c). */
 static void cut(struct ht_pipe *g)
 {
-    const unsigned attention = 1u << HT_SUB_ATTENTION;
     for (int32_t u = 1; u < ht_pipe_head(g); u++) {
-        unsigned kept = ht_draft_sub_ops(&g->d, u) & ~attention;
-        const unsigned parts[] = {attention, ht_pipe_is_half(g, u) ? kept & ~(1u << HT_SUB_PROJ) : kept};
-        for (int32_t j = 0; j < g->d.own_mb && ht_pipe_dropped(g, u) == attention; j++)
+        unsigned dropped = ht_pipe_dropped(g, u), kept = ht_draft_sub_ops(&g->d, u) & ~dropped;
+        const unsigned parts[] = {dropped, ht_pipe_is_half(g, u) ? kept & ~(1u << HT_SUB_PROJ) : kept};
+        for (int32_t j = 0; j < g->d.own_mb && dropped && dropped != HT_ALL_SUB_OPS; j++)
             ht_draft_cut(&g->d, u, j, parts, HT_COUNT(parts));
     }
 }

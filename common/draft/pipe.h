@@ -134,9 +134,12 @@ struct ht_pipe_style {
     /* Blocks keep nothing but inputs, and are recomputed. Required, of whole stages at once, if a stage's backward runs on
        another rank than its forward. */
     bool recompute;
-    int32_t segment;      /* blocks recomputed at a time, from the input of the first; 0: those of a stage */
-    int32_t recomputed;   /* blocks of a stage that are, the first ones; the others keep everything; 0: all */
-    bool attention_only;  /* a block drops its attention alone, and keeps the rest; segment is 1 */
+    int32_t segment;     /* blocks recomputed at a time, from the input of the first; 0: those of a stage */
+    int32_t recomputed;  /* blocks of a stage that are, the first ones; the others keep everything; 0: all */
+    bool attention_only; /* a block drops its attention alone, and keeps the rest; segment is 1 */
+    /* What each block recomputes, [layers]: bits 1 << HT_SUB_..; segment is 1, and recomputed and attention_only do not count. NULL:
+       they do. */
+    const int64_t *again;
     bool early_recompute; /* recomputation may begin before the gradient arrives */
     /* The last forward pass runs the head, for its loss, and the backward pass runs it again. Else the head's forward
        runs in its backward pass. Only with recomputation. */
@@ -172,11 +175,11 @@ int32_t ht_pipe_first_unit(const struct ht_scenario *scenario, const struct ht_p
 /* Returns the number of stages for each of `of` devices or stages: `wanted`, or fewer if there is not one block for
    each; at least 1. */
 int64_t ht_pipe_stages_each(const struct ht_scenario *scenario, int64_t wanted, int64_t of);
-/* Adds what is recomputed to a plan: recompute, segment and c as the settings have them; else nothing, and of blocks that are
+/* Adds what is recomputed to a plan: recompute, segment and c, or again, as the settings have them; else nothing, and of blocks that are
    recomputed one at a time, or with whole_stages all of a stage. HT_BAD_INPUT if the settings contradict each other. The
    style of such a plan follows from it. */
-enum ht_status ht_pipe_plan_recomputation(const struct ht_settings *settings, bool whole_stages, struct ht_error *err,
-                                          struct ht_plan *out);
+enum ht_status ht_pipe_plan_recomputation(const struct ht_scenario *scenario, const struct ht_settings *settings,
+                                          bool whole_stages, struct ht_error *err, struct ht_plan *out);
 void ht_pipe_read_recomputation(const struct ht_plan *plan, struct ht_pipe_style *style);
 /* Records the inputs from which a plan derives the number of stages. */
 void ht_pipe_plan_inputs(const struct ht_scenario *scenario, struct ht_plan *plan);

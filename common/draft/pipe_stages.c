@@ -230,9 +230,20 @@ int32_t ht_pipe_end_recomputed(const struct ht_pipe *g, int32_t q)
     return begin + (g->style->recomputed && g->style->recomputed < n ? g->style->recomputed : n);
 }
 
+/* Returns the sub-ops that a block, or half of one, drops by the style's list. What a half's projection keeps is the other half's
+   input, so neither drops it. */
+static unsigned dropped_of(const struct ht_pipe *g, int32_t unit)
+{
+    unsigned has = ht_draft_sub_ops(&g->d, unit);
+    if (ht_pipe_is_half(g, unit)) has &= ~(1u << HT_SUB_PROJ);
+    unsigned dropped = (unsigned)g->style->again[ht_draft_label(&g->d, unit, -1).unit - 1] & has;
+    return dropped == has ? HT_ALL_SUB_OPS : dropped;
+}
+
 unsigned ht_pipe_dropped(const struct ht_pipe *g, int32_t unit)
 {
     if (!g->style->recompute || unit >= ht_pipe_end_recomputed(g, g->stage_of[unit])) return 0;
+    if (g->style->again && unit > 0) return dropped_of(g, unit);
     if (!g->style->attention_only || unit == 0) return HT_ALL_SUB_OPS;
     return 1u << HT_SUB_ATTENTION & ht_draft_sub_ops(&g->d, unit);
 }
@@ -341,9 +352,26 @@ int64_t ht_pipe_stages_each(const struct ht_scenario *scenario, int64_t wanted, 
     return most < 1 ? 1 : wanted < most ? wanted : most;
 }
 
-enum ht_status ht_pipe_plan_recomputation(const struct ht_settings *settings, bool whole_stages, struct ht_error *err,
-                                          struct ht_plan *out)
+/* Adds what each block recomputes to the plan. */
+static enum ht_status plan_again(const struct ht_scenario *scenario, const struct ht_settings *settings,
+                                 struct ht_error *err, struct ht_plan *out)
 {
+    static const char *const others[] = {"recompute", "segment", "c"};
+    const struct ht_variable *again = ht_setting_variable(settings, "again");
+    for (size_t i = 0; i < HT_COUNT(others); i++)
+        if (ht_setting_variable(settings, others[i]))
+            return ht_fail(err, HT_BAD_INPUT, "again is set beside %s; expected one of them", others[i]);
+    if (again->n != scenario->model.layers)
+        return ht_fail(err, HT_BAD_INPUT, "again has %d element%s; expected %lld, one a block", again->n,
+                       again->n == 1 ? "" : "s", (long long)scenario->model.layers);
+    ht_plan_set_vector(out, again);
+    return HT_OK;
+}
+
+enum ht_status ht_pipe_plan_recomputation(const struct ht_scenario *scenario, const struct ht_settings *settings,
+                                          bool whole_stages, struct ht_error *err, struct ht_plan *out)
+{
+    if (ht_setting_variable(settings, "again")) return plan_again(scenario, settings, err, out);
     int64_t recompute = ht_setting(settings, "recompute", HT_RECOMPUTES_NOTHING);
     bool attention = recompute == HT_RECOMPUTES_ATTENTION;
     int64_t segment = ht_setting(settings, "segment", attention || !whole_stages), c = ht_setting(settings, "c", 0);
@@ -363,8 +391,10 @@ enum ht_status ht_pipe_plan_recomputation(const struct ht_settings *settings, bo
 
 void ht_pipe_read_recomputation(const struct ht_plan *plan, struct ht_pipe_style *y)
 {
-    y->recompute = ht_plan_get(plan, "recompute");
-    y->segment = (int32_t)ht_plan_get(plan, "segment");
+    const struct ht_variable *again = ht_plan_variable(plan, "again");
+    y->again = again ? again->values : NULL;
+    y->recompute = again || ht_plan_get(plan, "recompute");
+    y->segment = again ? 1 : (int32_t)ht_plan_get(plan, "segment");
     y->recomputed = (int32_t)ht_plan_get(plan, "c");
     y->attention_only = ht_plan_get(plan, "recompute") == HT_RECOMPUTES_ATTENTION;
 }

@@ -43,7 +43,9 @@ static bool lane_candidate(const struct ht_core *c, const struct lane *l, uint64
     if (l->n_queue > l->ahead) return false;
     if (l->fifo) {
         if (l->next >= l->n_ops || !is_open(c, l->iteration)) return false;
-        *key = key_of(l->iteration, l->ops[l->next]);
+        int32_t op = l->ops[l->next];
+        if (l->ahead == 0 && c->slots[l->iteration & 1].ops[op].pending) return false;
+        *key = key_of(l->iteration, op);
         return true;
     }
     if (!l->n_heap) return false;
@@ -81,9 +83,10 @@ static struct ready_lane pop_ready(struct ht_core *c)
 /* Readies the lanes of the other members of the op's group. */
 static void ready_others(struct ht_core *c, int32_t op)
 {
-    for (int32_t m = c->info[op].first, left = c->info[op].size; left; m++) {
+    struct group g = ht_core_group(c, op);
+    for (int32_t m = g.first, left = g.size; left; m++) {
         if (!c->info[m].mine) continue;
-        if (m != op) make_ready(c, c->info[m].lane);
+        if (m != op) make_ready(c, (int32_t)c->info[m].lane);
         left--;
     }
 }
@@ -92,15 +95,16 @@ static void ready_others(struct ht_core *c, int32_t op)
    starts when its last member has come this far, which readies the others' lanes. */
 static bool arrive_at_start(struct ht_core *c, struct lane *l)
 {
-    int32_t op = l->queue[0].op, first = c->info[op].first, n = c->info[op].size;
+    int32_t op = l->queue[0].op, group = c->info[op].group;
     struct slot *sl = slot_of(c, l->queue[0].iteration);
-    if (n == 1 || sl->ops[op].state == GO) return true;
+    if (group < 0 || sl->ops[op].state == GO) return true;
+    struct group g = c->groups[group];
     if (sl->ops[op].state == ISSUED) {
         sl->ops[op].state = AT_START;
-        sl->ops[first].at_start++;
+        sl->groups[group].at_start++;
     }
-    if (sl->ops[first].at_start < n) return false;
-    for (int32_t m = first, left = n; left; m++)
+    if (sl->groups[group].at_start < g.size) return false;
+    for (int32_t m = g.first, left = g.size; left; m++)
         if (c->info[m].mine) sl->ops[m].state = GO, left--;
     ready_others(c, op);
     return true;
@@ -154,7 +158,7 @@ static struct ready heap_pop(struct lane *l)
 /* Readies the lane of an op whose last dependency has ended, if it is the op's turn. */
 static void became_ready(struct ht_core *c, int32_t iteration, int32_t op)
 {
-    int32_t lane = c->info[op].lane;
+    int32_t lane = (int32_t)c->info[op].lane;
     struct lane *l = &c->lanes[lane];
     if (!l->fifo) {
         heap_push(l, (struct ready){iteration, c->s->ops[op].priority, op});
@@ -174,8 +178,9 @@ static void open_iteration(struct ht_core *c, int32_t iteration)
     now->iteration = iteration;
     now->unfinished = c->n_mine;
     now->ok = true;
+    memset(now->groups, 0, sizeof *now->groups * (size_t)c->n_groups);
     for (int32_t op = 0; op < s->n_ops; op++) {
-        now->ops[op] = (struct op_state){.state = WAITING, .grant_seq = -1};
+        now->ops[op] = (struct op_state){.state = WAITING};
         if (!c->info[op].mine) continue;
         int32_t pending = (int32_t)(s->deps_begin[op + 1] - s->deps_begin[op]);
         if (last)
@@ -199,21 +204,19 @@ static void wake_waiters(struct ht_core *c)
     }
 }
 
-static void count_down(struct ht_core *c, int32_t iteration, const int32_t *succ, int32_t n)
+static void count_down(struct ht_core *c, int32_t iteration, int32_t op)
 {
-    struct slot *sl = slot_of(c, iteration);
-    for (const int32_t *end = succ + n; succ < end; succ++)
-        if (--sl->ops[*succ].pending == 0) became_ready(c, iteration, *succ);
+    if (--slot_of(c, iteration)->ops[op].pending == 0) became_ready(c, iteration, op);
 }
 
 /* Marks an op of any node as done and counts down its successors. */
 static void count_down_successors(struct ht_core *c, int32_t iteration, int32_t op)
 {
     slot_of(c, iteration)->ops[op].state = DONE;
-    const struct info *info = &c->info[op];
-    const int32_t *succ = c->succ + info->succ_begin;
-    count_down(c, iteration, succ, info->n_succ);
-    if (is_open(c, iteration + 1)) count_down(c, iteration + 1, succ + info->n_succ, info->n_next);
+    const int32_t *succ = c->succ + c->info[op].succ_begin, *end = c->succ + c->info[op + 1].succ_begin;
+    for (; succ < end && *succ >= 0; succ++) count_down(c, iteration, *succ);
+    if (!is_open(c, iteration + 1)) return;
+    for (; succ < end; succ++) count_down(c, iteration + 1, ~*succ);
 }
 
 static void apply_remote_end(struct ht_core *c, struct ht_completion e)
@@ -261,7 +264,7 @@ static void done(struct ht_core *c, int32_t iteration, int32_t op)
 
 int64_t ht_core_finish(struct ht_core *c, struct ht_inst inst)
 {
-    int32_t lane = c->info[inst.op].lane;
+    int32_t lane = (int32_t)c->info[inst.op].lane;
     struct lane *l = &c->lanes[lane];
     l->running = false;
     l->n_queue--;
@@ -284,31 +287,35 @@ static void wait_for_memory(struct ht_core *c, int32_t lane, int32_t space)
     HT_PUSH(w->lanes, w->n, w->cap, lane);
 }
 
-/* Asks for the memory of an op, or of all members of its group. They wait if a dependency or an issued op of their
-   lanes has not ended. */
+/* Returns true if a dependency of a member, or an issued op of a member's lane, has not ended. */
+static bool group_waits(const struct ht_core *c, const struct slot *sl, struct group g)
+{
+    for (int32_t m = g.first, left = g.size; left; m++) {
+        if (!c->info[m].mine) continue;
+        if (sl->ops[m].pending || c->lanes[c->info[m].lane].n_queue) return true;
+        left--;
+    }
+    return false;
+}
+
+/* Asks for the memory of an op, or of all members of its group. */
 static bool ask(struct ht_core *c, int32_t lane, int32_t iteration, int32_t op)
 {
     struct slot *sl = slot_of(c, iteration);
-    int32_t first = c->info[op].first;
-    bool waits = false;
-    for (int32_t m = first, left = c->info[op].size; left; m++) {
-        if (!c->info[m].mine) continue;
-        waits |= sl->ops[m].pending || c->lanes[c->info[m].lane].n_queue;
-        left--;
-    }
-    int32_t denied = ht_grants_ask(c->grants, iteration, first, waits);
+    struct group g = ht_core_group(c, op);
+    int32_t denied = ht_grants_ask(c->grants, iteration, g.first, group_waits(c, sl, g));
     if (denied >= 0) {
         wait_for_memory(c, lane, denied);
         return false;
     }
     c->lanes[lane].denied_by = -1;
-    for (int32_t m = first, left = c->info[op].size; left; m++) {
-        if (!c->info[m].mine) continue;
-        sl->ops[m].state = GRANTED;
-        sl->ops[m].grant_seq = c->seq++;
-        left--;
+    if (c->info[op].group >= 0) {
+        sl->groups[c->info[op].group].grant_seq = c->seq;
+        for (int32_t m = g.first, left = g.size; left; m++)
+            if (c->info[m].mine) sl->ops[m].state = GRANTED, left--;
+        ready_others(c, op);
     }
-    ready_others(c, op);
+    c->seq += g.size;
     wake_waiters(c);
     return true;
 }
@@ -320,10 +327,22 @@ static bool is_skipped(struct ht_core *c, int32_t iteration, int32_t op)
     return when != HT_ALWAYS && (when == HT_WHEN_OK) != slot_of(c, iteration)->ok;
 }
 
+/* Returns the number of the grant of a group's member. */
+static int64_t member_seq(const struct ht_core *c, const struct slot *sl, int32_t op)
+{
+    int64_t seq = sl->groups[c->info[op].group].grant_seq;
+    for (int32_t m = c->groups[c->info[op].group].first; m < op; m++) seq += c->info[m].mine;
+    return seq;
+}
+
+/* Issues an op that has its memory. An op alone has just been granted. */
 static void issue_op(struct ht_core *c, struct lane *l, int32_t iteration, int32_t op, struct ht_inst *inst)
 {
-    slot_of(c, iteration)->ops[op].state = ISSUED;
-    *inst = l->queue[l->n_queue++] = (struct ht_inst){iteration, op};
+    struct slot *sl = slot_of(c, iteration);
+    int64_t seq = c->info[op].group < 0 ? c->seq - 1 : member_seq(c, sl, op);
+    sl->ops[op].state = ISSUED;
+    l->queue[l->n_queue++] = (struct issued){iteration, op, seq};
+    *inst = (struct ht_inst){iteration, op};
 }
 
 static void advance(struct lane *l)
@@ -360,19 +379,19 @@ static bool issue_fifo(struct ht_core *c, int32_t lane, struct ht_inst *inst)
         if (sl->ops[op].state != GRANTED) {
             bool conditional = c->info[op].when != HT_ALWAYS;
             if ((l->ahead == 0 || conditional) && sl->ops[op].pending) return false;
+            int32_t group = c->info[op].group;
             if (conditional && is_skipped(c, iteration, op)) {
-                if (op == c->info[op].first) ht_grants_skip(c->grants, iteration, op);
+                if (group < 0 || op == c->groups[group].first) ht_grants_skip(c->grants, iteration, op);
                 advance(l);
                 done(c, iteration, op);
                 continue;
             }
-            if (c->info[op].size > 1) {
-                int32_t *arrived = &sl->ops[c->info[op].first].arrived;
+            if (group >= 0) {
                 if (sl->ops[op].state == WAITING) {
                     sl->ops[op].state = ARRIVED;
-                    ++*arrived;
+                    sl->groups[group].arrived++;
                 }
-                if (*arrived < c->info[op].size) return false;
+                if (sl->groups[group].arrived < c->groups[group].size) return false;
             }
             if (!ask(c, lane, iteration, op)) return false;
         }
@@ -426,7 +445,7 @@ bool ht_core_start(struct ht_core *c, int32_t lane, struct ht_inst *inst)
     sl->ops[op].state = RUNNING;
     l->running = true;
     if (l->n_queue <= l->ahead) make_ready(c, lane);
-    *inst = l->queue[0];
+    *inst = (struct ht_inst){iteration, op};
     return true;
 }
 
@@ -503,7 +522,10 @@ int64_t ht_core_peak_bytes(const struct ht_core *c, int32_t space)
 
 int64_t ht_core_grant_seq(const struct ht_core *c, struct ht_inst i)
 {
-    return c->slots[i.iteration & 1].ops[i.op].grant_seq;
+    const struct lane *l = &c->lanes[c->info[i.op].lane];
+    int32_t at = l->n_queue - 1;
+    while (at > 0 && (l->queue[at].op != i.op || l->queue[at].iteration != i.iteration)) at--;
+    return l->queue[at].grant_seq;
 }
 
 void ht_core_describe_stall(const struct ht_core *c, char *buf, size_t n)

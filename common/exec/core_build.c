@@ -2,40 +2,42 @@
 #include "common/base/array.h"
 #include "common/exec/core_state.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
-/* Builds successor lists from dependency lists: for each op its own successors in the same iteration, then those in the
-   next. */
+/* Calls the op at the other end of an edge: counts it among its successors, if it is this node's. */
+static void count_edge(struct ht_core *c, int32_t from, int32_t to)
+{
+    c->info[from].succ_begin += c->info[to].mine;
+    c->info[from].is_remote_dep |= !c->info[to].mine && c->info[from].mine;
+}
+
+/* Builds successor lists from dependency lists, by counting: for each op its own successors in the same iteration, then
+   those in the next. */
 static void list_successors(struct ht_core *c)
 {
     const struct ht_schedule *s = c->s;
-    int32_t n = s->n_ops;
-    for (int32_t op = 0; op < n; op++) {
-        bool mine = c->info[op].mine;
-        for (int64_t d = s->deps_begin[op]; d < s->deps_begin[op + 1]; d++) {
-            c->info[s->deps[d]].n_succ += mine;
-            c->info[s->deps[d]].is_remote_dep |= !mine && c->info[s->deps[d]].mine;
-        }
-        for (int64_t d = s->prev_begin[op]; d < s->prev_begin[op + 1]; d++) {
-            c->info[s->prev[d]].n_next += mine;
-            c->info[s->prev[d]].is_remote_dep |= !mine && c->info[s->prev[d]].mine;
-        }
-    }
+    struct info *info = c->info;
     int64_t total = 0;
-    int64_t *same = HT_NEW_ARRAY(int64_t, n), *next = HT_NEW_ARRAY(int64_t, n);
-    for (int32_t op = 0; op < n; op++) {
-        c->info[op].succ_begin = same[op] = total;
-        next[op] = total += c->info[op].n_succ;
-        total += c->info[op].n_next;
+    for (int32_t op = 0; op < s->n_ops; op++) {
+        for (int64_t d = s->deps_begin[op]; d < s->deps_begin[op + 1]; d++) count_edge(c, s->deps[d], op);
+        for (int64_t d = s->prev_begin[op]; d < s->prev_begin[op + 1]; d++) count_edge(c, s->prev[d], op);
+    }
+    for (int32_t op = 0; op < s->n_ops; op++) {
+        int64_t n = info[op].succ_begin;
+        info[op].succ_begin = total;
+        total += n;
     }
     c->succ = HT_NEW_ARRAY(int32_t, total);
-    for (int32_t op = 0; op < n; op++) {
-        if (!c->info[op].mine) continue;
-        for (int64_t d = s->deps_begin[op]; d < s->deps_begin[op + 1]; d++) c->succ[same[s->deps[d]]++] = op;
-        for (int64_t d = s->prev_begin[op]; d < s->prev_begin[op + 1]; d++) c->succ[next[s->prev[d]]++] = op;
-    }
-    free(same);
-    free(next);
+    for (int32_t op = 0; op < s->n_ops; op++)
+        for (int64_t d = s->deps_begin[op]; info[op].mine && d < s->deps_begin[op + 1]; d++)
+            c->succ[info[s->deps[d]].succ_begin++] = op;
+    for (int32_t op = 0; op < s->n_ops; op++)
+        for (int64_t d = s->prev_begin[op]; info[op].mine && d < s->prev_begin[op + 1]; d++)
+            c->succ[info[s->prev[d]].succ_begin++] = ~op;
+    /* Each begin has moved to its list's end. */
+    for (int32_t op = s->n_ops; op > 0; op--) info[op].succ_begin = info[op - 1].succ_begin;
+    info[0].succ_begin = 0;
 }
 
 /* Selects the ops that run on this node, and their groups. */
@@ -47,12 +49,15 @@ static void select_ops(struct ht_core *c)
         for (n = 1; s->ops[op].match >= 0 && op + n < s->n_ops && s->ops[op + n].match == s->ops[op].match;) n++;
         for (int32_t m = op; m < op + n; m++) {
             bool mine = c->node < 0 || s->rank_node[ht_op_rank(s, m)] == c->node;
-            c->info[m] = (struct info){.lane = s->ops[m].lane, .when = s->ops[m].when, .mine = mine};
+            c->info[m] = (struct info){.group = n > 1 ? c->n_groups : -1,
+                                       .lane = (unsigned)s->ops[m].lane & 0xfffffff,
+                                       .when = s->ops[m].when & 3,
+                                       .mine = mine};
             c->info[m].is_remote_dep = mine && c->node >= 0 && s->ops[m].kind == HT_OP_VALIDATE;
             if (mine && first < 0) first = m;
             size += mine;
         }
-        for (int32_t m = op; m < op + n; m++) c->info[m].first = first, c->info[m].size = size;
+        if (n > 1) HT_PUSH(c->groups, c->n_groups, c->groups_cap, ((struct group){first, size}));
         c->n_mine += size;
     }
 }
@@ -69,7 +74,7 @@ static void lay_out_lanes(struct ht_core *c, int32_t issue_ahead)
         enum ht_lane_kind kind = s->lanes[i].kind;
         l->fifo = s->lanes[i].order == HT_FIFO;
         l->ahead = l->fifo && kind != HT_LANE_HOST && kind != HT_LANE_DISK ? issue_ahead : 0;
-        l->queue = HT_NEW_ARRAY(struct ht_inst, l->ahead + 1);
+        l->queue = HT_NEW_ARRAY(struct issued, l->ahead + 1);
         l->denied_by = -1;
         l->ops = at;
         at += l->n_ops;
@@ -94,12 +99,16 @@ enum ht_status ht_core_create(const struct ht_schedule *s, struct ht_core_option
     c->grants = grants;
     c->node = options.one_node ? options.node : -1;
     c->others_ended = options.one_node ? 0 : INT32_MAX;
-    c->info = HT_NEW_ARRAY(struct info, s->n_ops);
+    assert(s->n_lanes < 1 << 28);
+    c->info = HT_NEW_ARRAY(struct info, (int64_t)s->n_ops + 1);
     select_ops(c);
     list_successors(c);
     c->waiters = HT_NEW_ARRAY(struct waiters, ht_n_spaces(s));
     lay_out_lanes(c, options.issue_ahead);
-    for (int i = 0; i < 2; i++) c->slots[i].ops = HT_NEW_ARRAY(struct op_state, s->n_ops);
+    for (int i = 0; i < 2; i++) {
+        c->slots[i].ops = HT_NEW_ARRAY(struct op_state, s->n_ops);
+        c->slots[i].groups = HT_NEW_ARRAY(struct group_state, c->n_groups);
+    }
     ht_core_begin(c);
     *out = c;
     return HT_OK;
@@ -113,9 +122,13 @@ void ht_core_destroy(struct ht_core *c)
         free(c->lanes[i].denied);
         free(c->lanes[i].queue);
     }
-    for (int i = 0; i < 2; i++) free(c->slots[i].ops);
+    for (int i = 0; i < 2; i++) {
+        free(c->slots[i].ops);
+        free(c->slots[i].groups);
+    }
     ht_grants_destroy(c->grants);
     free(c->info);
+    free(c->groups);
     free(c->succ);
     free(c->lane_ops);
     free(c->lanes);

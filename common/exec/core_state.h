@@ -21,25 +21,6 @@ struct ready { /* an op on a PRIORITY lane whose dependencies are done */
     int32_t iteration, priority, op;
 };
 
-struct lane {
-    bool fifo;
-    int32_t ahead;      /* most issued ops that may wait behind the running one */
-    const int32_t *ops; /* FIFO: its ops by id */
-    int32_t n_ops;
-    int32_t iteration, next; /* FIFO: next to issue is ops[next] of this iteration */
-    struct ready *heap;      /* PRIORITY: ops that are ready and not issued */
-    int32_t n_heap;
-    size_t heap_cap;
-    struct ready *denied; /* PRIORITY, during issue: ready ops that were denied memory */
-    size_t denied_cap;
-    struct ht_inst *queue; /* issued, oldest first; [ahead + 1] */
-    int32_t n_queue;
-    bool running; /* queue[0] runs */
-    bool is_ready;
-    uint64_t ready_key;
-    int32_t denied_by; /* space that last denied memory, or -1; for ht_core_describe_stall */
-};
-
 struct waiters { /* lanes that were denied memory in a space since it last changed */
     int32_t *lanes;
     int32_t n;
@@ -51,29 +32,61 @@ struct ready_lane {
     int32_t lane;
 };
 
-/* Constants of an op. Two fit into one cache line. */
+/* Constants of an op. Four fit into one cache line. */
 struct info {
-    int32_t lane;
-    int32_t first, size; /* this node's members of its group: the first, and how many; itself and 1 without a group */
-    uint16_t when;
-    bool mine;          /* runs on this core's node; true for all without nodes */
-    bool is_remote_dep; /* an op of another node depends on it */
-    int64_t succ_begin; /* in succ: successors in the same iteration, then those in the next */
-    int32_t n_succ, n_next;
+    int64_t succ_begin; /* its successors in succ, up to the next op's: op in the same iteration, ~op in the next */
+    int32_t group;      /* row of groups; -1: an op alone */
+    /* mine: runs on this core's node; true for all without nodes. is_remote_dep: an op of another node depends on it. */
+    unsigned lane : 28, when : 2, mine : 1, is_remote_dep : 1;
+};
+
+/* This node's members of a group: the first op, and how many. */
+struct group {
+    int32_t first, size;
 };
 
 /* State of an op in an open iteration. */
 struct op_state {
     int32_t pending; /* number of dependencies that are not done */
     int32_t state;   /* enum state */
+};
+
+/* State of a group in an open iteration. */
+struct group_state {
+    int32_t arrived, at_start; /* number of members in these states */
+    int64_t grant_seq;         /* of its first member; the next has the next number */
+};
+
+/* An issued op. */
+struct issued {
+    int32_t iteration, op;
     int64_t grant_seq;
-    int32_t arrived, at_start; /* number of members in these states; kept for a group's first op */
+};
+
+struct lane {
+    bool fifo;
+    int32_t ahead;      /* most issued ops that may wait behind the running one */
+    const int32_t *ops; /* FIFO: its ops by id */
+    int32_t n_ops;
+    int32_t iteration, next; /* FIFO: next to issue is ops[next] of this iteration */
+    struct ready *heap;      /* PRIORITY: ops that are ready and not issued */
+    int32_t n_heap;
+    size_t heap_cap;
+    struct ready *denied; /* PRIORITY, during issue: ready ops that were denied memory */
+    size_t denied_cap;
+    struct issued *queue; /* oldest first; [ahead + 1] */
+    int32_t n_queue;
+    bool running; /* queue[0] runs */
+    bool is_ready;
+    uint64_t ready_key;
+    int32_t denied_by; /* space that last denied memory, or -1; for ht_core_describe_stall */
 };
 
 struct slot { /* an open iteration */
     int32_t iteration;
     int64_t unfinished;
-    struct op_state *ops; /* [n_ops] */
+    struct op_state *ops;       /* [n_ops] */
+    struct group_state *groups; /* [n_groups] */
     bool ok;
 };
 
@@ -87,7 +100,10 @@ struct ht_core {
     size_t n_early, early_cap;
     struct ht_completion *completions;
     size_t n_completions, completions_cap;
-    struct info *info; /* [n_ops] */
+    struct info *info; /* [n_ops + 1] */
+    struct group *groups;
+    int32_t n_groups;
+    size_t groups_cap;
     int32_t *succ;
     int32_t *lane_ops;
     struct lane *lanes;
@@ -99,6 +115,13 @@ struct ht_core {
     size_t ready_cap;
     int64_t seq;
 };
+
+/* Returns the op's group, or the op alone. */
+static inline struct group ht_core_group(const struct ht_core *c, int32_t op)
+{
+    int32_t group = c->info[op].group;
+    return group < 0 ? (struct group){op, 1} : c->groups[group];
+}
 
 /* Opens the first iterations. Everything else is set up. */
 void ht_core_begin(struct ht_core *c);

@@ -6,10 +6,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NONE (INT64_MIN / 4) /* `best` of a node without ungranted positions: survives adding any sum of bytes */
+#define NONE (INT64_MIN / 4) /* `best` of a node without ungranted places: survives adding any sum of bytes */
+
+enum { FIRST_WINDOW = 16 };
 
 struct node {
     int64_t sum, best;
+};
+
+/* A group granted beyond the frontier: its bytes, and these less what it has released since. */
+struct granted {
+    int64_t alloc, net; /* alloc -1: not granted */
 };
 
 /* Bytes of one issue group, or of one op's release, in one space. */
@@ -18,29 +25,37 @@ struct amount {
     int64_t bytes;
 };
 
+/* A place counts groups over all iterations: iteration * n + position. The window has the places from the frontier on,
+   as far as groups have asked for one: place p in slot p & (window - 1). */
 struct space {
     int64_t capacity, order, live, peak; /* order: the most that the safe sequence needs */
-    int32_t n;                           /* issue groups that touch the space */
-    int32_t leaves;                      /* power of two >= n */
-    int64_t *need;                       /* [n] */
-    struct node *tree[2];                /* [2 * leaves]; node 1 is the root, leaf p is node leaves + p */
-    uint8_t *granted[2];                 /* [n]; cleared when the frontier passes */
-    int64_t *net[2];                     /* [n] of groups granted beyond the frontier */
-    int64_t frontier;                    /* iteration * n + position of the oldest ungranted group */
-    int64_t ahead;                       /* sum of net over groups granted beyond the frontier */
+    int64_t frontier;                    /* place of the oldest ungranted group */
+    int64_t ahead;                       /* sum of alloc over groups granted beyond the frontier */
+    int64_t wake_live, wake_frontier; /* what was denied may be granted when live is as low, or the frontier as far */
+    int32_t n;                        /* issue groups that touch the space */
+    int32_t window;                   /* a power of two */
+    int64_t *need;                    /* [n] */
+    struct granted *granted;          /* [window] */
+    struct node *tree; /* [2 * window]; node 1 is the root, slot i is node window + i; NULL: not needed yet */
     bool changed;
 };
 
 struct ht_grants {
     int32_t n_spaces;
     struct space *spaces;
-    struct amount *asks;     /* per issue group, listed under its first op */
-    int64_t *asks_begin;     /* [n_ops + 1] */
-    struct amount *releases; /* per op */
-    int64_t *releases_begin;
+    /* Op after op: what its issue group asks for, listed under its first op, then what the op releases. */
+    struct amount *amounts;
+    int64_t *begin;   /* [2 * n_ops + 1]: op i asks from begin[2 i] on, and releases from begin[2 i + 1] on */
     int32_t *changed; /* stack of changed spaces */
     int32_t n_changed;
 };
+
+/* ---- window and tree ------------------------------------------------------------------------------------------- */
+
+static struct granted *granted_at(const struct space *sp, int64_t place)
+{
+    return &sp->granted[place & (sp->window - 1)];
+}
 
 static struct node join(struct node l, struct node r)
 {
@@ -48,115 +63,195 @@ static struct node join(struct node l, struct node r)
     return (struct node){l.sum + r.sum, through > r.best ? through : r.best};
 }
 
-static void set_leaf(struct space *sp, int slot, int32_t position, struct node value)
+static struct node leaf(const struct space *sp, int64_t place)
 {
-    struct node *t = sp->tree[slot];
-    int32_t i = sp->leaves + position;
-    t[i] = value;
+    const struct granted *x = granted_at(sp, place);
+    return x->alloc < 0 ? (struct node){0, sp->need[place % sp->n]} : (struct node){x->net, NONE};
+}
+
+/* Updates the tree, if there is one, after a change of a place's group. */
+static void update(struct space *sp, int64_t place)
+{
+    struct node *t = sp->tree;
+    if (!t) return;
+    int64_t i = sp->window + (place & (sp->window - 1));
+    t[i] = leaf(sp, place);
     for (i /= 2; i >= 1; i /= 2) t[i] = join(t[2 * i], t[2 * i + 1]);
 }
 
-/* Joins positions [from, to) of one tree, left to right. */
-static struct node query(const struct space *sp, int slot, int32_t from, int32_t to)
+static void plant(struct space *sp)
 {
-    const struct node *t = sp->tree[slot];
-    struct node left = {0, NONE}, right = {0, NONE};
-    for (int32_t a = from + sp->leaves, b = to + sp->leaves; a < b; a /= 2, b /= 2) {
-        if (a & 1) left = join(left, t[a++]);
-        if (b & 1) right = join(t[--b], right);
+    struct node *t = sp->tree = HT_NEW_ARRAY(struct node, 2 * (size_t)sp->window);
+    for (int64_t p = sp->frontier; p < sp->frontier + sp->window; p++)
+        t[sp->window + (p & (sp->window - 1))] = leaf(sp, p);
+    for (int32_t i = sp->window - 1; i >= 1; i--) t[i] = join(t[2 * i], t[2 * i + 1]);
+}
+
+static void open_window(struct space *sp, int32_t window)
+{
+    sp->window = window;
+    sp->granted = HT_NEW_ARRAY(struct granted, window);
+    for (int32_t i = 0; i < window; i++) sp->granted[i].alloc = -1;
+}
+
+/* Widens the window until it has the place. */
+static void widen(struct space *sp, int64_t place)
+{
+    struct space old = *sp;
+    int32_t window = sp->window;
+    while (place - sp->frontier >= window) window *= 2;
+    if (window == old.window) return;
+    open_window(sp, window);
+    for (int64_t p = old.frontier; p < old.frontier + old.window; p++) *granted_at(sp, p) = *granted_at(&old, p);
+    free(old.granted);
+    free(old.tree);
+    if (old.tree) plant(sp);
+}
+
+/* A search for the last ungranted slot whose need, with what is granted behind it, exceeds `room`. */
+struct search {
+    const struct node *tree;
+    int64_t room, extra; /* extra: sum of net behind what is still to be searched */
+    int32_t from, to;    /* slots */
+};
+
+/* Searches the slots [low, high) of a node, last to first. Returns the slot, or -1. */
+static int32_t search_node(struct search *q, int32_t node, int32_t low, int32_t high)
+{
+    if (high <= q->from || low >= q->to) return -1;
+    if (low >= q->from && high <= q->to && q->tree[node].best + q->extra <= q->room) {
+        q->extra += q->tree[node].sum;
+        return -1;
     }
-    return join(left, right);
+    if (high - low == 1) return low;
+    int32_t middle = low + (high - low) / 2, found = search_node(q, 2 * node + 1, middle, high);
+    return found >= 0 ? found : search_node(q, 2 * node, low, middle);
 }
 
-static void mark_changed(struct ht_grants *g, int32_t space)
+/* Searches places [from, to) of the window, which may go over its last slot. Returns the place, or -1. */
+static int64_t search_places(struct search *q, const struct space *sp, int64_t from, int64_t to)
 {
-    if (g->spaces[space].changed) return;
-    g->spaces[space].changed = true;
-    g->changed[g->n_changed++] = space;
+    int64_t first = from & (sp->window - 1), end = first + (to - from), over = end - sp->window;
+    int32_t slot = -1;
+    if (over > 0) {
+        q->from = 0, q->to = (int32_t)over;
+        slot = search_node(q, 1, 0, sp->window);
+    }
+    if (slot < 0) {
+        q->from = (int32_t)first, q->to = (int32_t)(over > 0 ? sp->window : end);
+        slot = search_node(q, 1, 0, sp->window);
+    }
+    return slot < 0 ? -1 : from + ((slot - first) & (sp->window - 1));
 }
 
-/* Returns true when t's group may have its bytes: equation (*) of the header. */
-static bool is_allowed(const struct space *sp, int32_t iteration, const struct amount *t, bool waits)
+/* Returns the last ungranted place before `place` whose group could not run beside `bytes` more; -1: none. */
+static int64_t last_blocked(struct space *sp, int64_t place, int64_t bytes, int64_t most)
+{
+    widen(sp, place);
+    if (!sp->tree) plant(sp);
+    struct search q = {.tree = sp->tree, .room = INT64_MAX};
+    search_places(&q, sp, place, sp->frontier + sp->window);
+    q.room = most - bytes;
+    return search_places(&q, sp, sp->frontier, place);
+}
+
+/* ---- asking, granting, releasing ------------------------------------------------------------------------------- */
+
+static void mark_changed(struct ht_grants *g, struct space *sp)
+{
+    sp->wake_live = INT64_MIN;
+    sp->wake_frontier = INT64_MAX;
+    if (sp->changed) return;
+    sp->changed = true;
+    g->changed[g->n_changed++] = (int32_t)(sp - g->spaces);
+}
+
+static int64_t place_of(const struct space *sp, int32_t iteration, const struct amount *t)
+{
+    return (int64_t)iteration * sp->n + t->position;
+}
+
+/* Returns true when t's group may have its bytes: equation (*) of the header. Otherwise notes when that may change. */
+static bool is_allowed(struct space *sp, int32_t iteration, const struct amount *t, bool waits)
 {
     int64_t most = waits ? sp->order : sp->capacity;
     if (t->bytes == 0) return true;
-    if (sp->live + t->bytes > most) return false;
-    int64_t at = (int64_t)iteration * sp->n + t->position;
-    if (at == sp->frontier) return true;
-    int32_t f_iteration = (int32_t)(sp->frontier / sp->n), f_position = (int32_t)(sp->frontier % sp->n);
-    struct node between;
-    if (f_iteration == iteration)
-        between = query(sp, iteration & 1, f_position, t->position);
-    else
-        between = join(query(sp, f_iteration & 1, f_position, sp->n), query(sp, iteration & 1, 0, t->position));
-    int64_t beyond = sp->ahead - between.sum;
-    return between.best + beyond + t->bytes <= most;
+    if (sp->live + t->bytes > most) {
+        if (most - t->bytes > sp->wake_live) sp->wake_live = most - t->bytes;
+        return false;
+    }
+    int64_t place = place_of(sp, iteration, t);
+    if (place == sp->frontier || t->bytes <= most - sp->order - sp->ahead) return true;
+    int64_t blocked = last_blocked(sp, place, t->bytes, most);
+    if (blocked >= 0 && blocked < sp->wake_frontier) sp->wake_frontier = blocked + 1;
+    return blocked < 0;
 }
 
-/* Grants `bytes` to t's group; moves the frontier past all groups granted by now. */
+/* Moves the frontier past its place and all granted places behind. */
+static void advance(struct space *sp)
+{
+    do {
+        struct granted *passed = granted_at(sp, sp->frontier);
+        if (passed->alloc > 0) sp->ahead -= passed->alloc;
+        passed->alloc = -1;
+        update(sp, sp->frontier++ + sp->window);
+    } while (granted_at(sp, sp->frontier)->alloc >= 0);
+}
+
+/* Grants `bytes` to t's group. */
 static void grant(struct ht_grants *g, int32_t iteration, const struct amount *t, int64_t bytes)
 {
     struct space *sp = &g->spaces[t->space];
+    int64_t place = place_of(sp, iteration, t);
     sp->live += bytes;
     if (sp->live > sp->peak) sp->peak = sp->live;
-    int64_t at = (int64_t)iteration * sp->n + t->position;
-    if (at != sp->frontier) {
-        int slot = iteration & 1;
-        sp->granted[slot][t->position] = 1;
-        sp->net[slot][t->position] = bytes;
+    if (place == sp->frontier) {
+        advance(sp);
+    } else {
+        widen(sp, place);
+        *granted_at(sp, place) = (struct granted){bytes, bytes};
         sp->ahead += bytes;
-        set_leaf(sp, slot, t->position, (struct node){bytes, NONE});
-        mark_changed(g, t->space); /* it no longer limits the groups behind it */
-        return;
+        update(sp, place);
     }
-    for (;;) {
-        sp->frontier++;
-        int slot = (int)(sp->frontier / sp->n) & 1;
-        int32_t position = (int32_t)(sp->frontier % sp->n);
-        if (!sp->granted[slot][position]) break;
-        sp->granted[slot][position] = 0;
-        sp->ahead -= sp->net[slot][position];
-        set_leaf(sp, slot, position, (struct node){0, sp->need[position]});
-    }
-    mark_changed(g, t->space);
+    /* It no longer limits the groups behind it. */
+    if (place >= sp->wake_frontier - 1 || sp->frontier >= sp->wake_frontier) mark_changed(g, sp);
 }
 
 int32_t ht_grants_ask(struct ht_grants *g, int32_t iteration, int32_t first, bool waits)
 {
-    const struct amount *end = g->asks + g->asks_begin[first + 1];
-    for (const struct amount *t = g->asks + g->asks_begin[first]; t < end; t++)
+    const struct amount *begin = g->amounts + g->begin[2 * (int64_t)first],
+                        *end = g->amounts + g->begin[2 * (int64_t)first + 1];
+    for (const struct amount *t = begin; t < end; t++)
         if (!is_allowed(&g->spaces[t->space], iteration, t, waits)) return t->space;
-    for (const struct amount *t = g->asks + g->asks_begin[first]; t < end; t++) grant(g, iteration, t, t->bytes);
+    for (const struct amount *t = begin; t < end; t++) grant(g, iteration, t, t->bytes);
     return -1;
 }
 
 void ht_grants_fetch(const struct ht_grants *g, int32_t next, int32_t later)
 {
-    __builtin_prefetch(&g->asks_begin[later]);
-    __builtin_prefetch(&g->releases_begin[later]);
-    __builtin_prefetch(&g->asks[g->asks_begin[next]]);
-    __builtin_prefetch(&g->releases[g->releases_begin[next]]);
+    __builtin_prefetch(&g->begin[2 * (int64_t)later]);
+    __builtin_prefetch(&g->amounts[g->begin[2 * (int64_t)next]]);
 }
 
 void ht_grants_skip(struct ht_grants *g, int32_t iteration, int32_t first)
 {
-    const struct amount *end = g->asks + g->asks_begin[first + 1];
-    for (const struct amount *t = g->asks + g->asks_begin[first]; t < end; t++) grant(g, iteration, t, 0);
+    const struct amount *end = g->amounts + g->begin[2 * (int64_t)first + 1];
+    for (const struct amount *t = g->amounts + g->begin[2 * (int64_t)first]; t < end; t++) grant(g, iteration, t, 0);
 }
 
 void ht_grants_release(struct ht_grants *g, int32_t iteration, int32_t op)
 {
-    const struct amount *end = g->releases + g->releases_begin[op + 1];
-    for (const struct amount *t = g->releases + g->releases_begin[op]; t < end; t++) {
+    const struct amount *end = g->amounts + g->begin[2 * (int64_t)op + 2];
+    for (const struct amount *t = g->amounts + g->begin[2 * (int64_t)op + 1]; t < end; t++) {
         struct space *sp = &g->spaces[t->space];
+        int64_t place = place_of(sp, iteration, t);
+        bool beyond = place > sp->frontier;
         sp->live -= t->bytes;
-        if ((int64_t)iteration * sp->n + t->position > sp->frontier) {
-            int slot = iteration & 1;
-            sp->net[slot][t->position] -= t->bytes;
-            sp->ahead -= t->bytes;
-            set_leaf(sp, slot, t->position, (struct node){sp->net[slot][t->position], NONE});
+        if (beyond) {
+            granted_at(sp, place)->net -= t->bytes;
+            update(sp, place);
         }
-        mark_changed(g, t->space);
+        if (sp->live <= sp->wake_live || (beyond && sp->wake_frontier < INT64_MAX)) mark_changed(g, sp);
     }
 }
 
@@ -214,76 +309,78 @@ static void add_effects(struct walk *w, int32_t op)
     }
 }
 
-/* Sorts by space. Insertion is enough: a group touches a few spaces. */
-static void sort(struct amount *t, int32_t n)
+/* Sorts spaces. Insertion is enough: a group touches a few. */
+static void sort(int32_t *spaces, int32_t n)
 {
     for (int32_t i = 1; i < n; i++) {
-        struct amount x = t[i];
-        int32_t at = i;
-        for (; at > 0 && t[at - 1].space > x.space; at--) t[at] = t[at - 1];
-        t[at] = x;
+        int32_t x = spaces[i], at = i;
+        for (; at > 0 && spaces[at - 1] > x; at--) spaces[at] = spaces[at - 1];
+        spaces[at] = x;
+    }
+}
+
+/* Returns what the group needs in a space, on the worse of the branches on which it runs, and takes it into account. */
+static int64_t need_of(struct walk *w, int32_t space, enum ht_when when)
+{
+    const struct pending *p = &w->pending[space];
+    int64_t need = 0;
+    for (int bad = 0; bad < 2; bad++) {
+        if (when == (bad ? HT_WHEN_OK : HT_WHEN_BAD)) continue;
+        int64_t *live = &w->live[bad][space];
+        if (*live + p->alloc > need) need = *live + p->alloc;
+        *live += p->alloc - p->total_free;
+    }
+    return need;
+}
+
+static void list_asks(struct ht_grants *g, const struct walk *w, int64_t *n)
+{
+    for (int32_t i = 0; i < w->n_touched; i++) {
+        int32_t space = w->touched[i];
+        g->amounts[(*n)++] = (struct amount){space, g->spaces[space].n - 1, w->pending[space].alloc};
+    }
+}
+
+static void list_releases(struct ht_grants *g, const struct ht_schedule *s, int32_t op, int64_t *n)
+{
+    int32_t rank = ht_op_rank(s, op);
+    int64_t begin = *n;
+    for (int64_t e = s->effects_begin[op]; e < s->effects_begin[op + 1]; e++) {
+        if (!(s->effects[e].flags & HT_RELEASE)) continue;
+        int32_t space = ht_space(s, s->effects[e].tier, rank);
+        int64_t bytes = ht_effect_bytes(s, &s->effects[e]), k = begin;
+        while (k < *n && g->amounts[k].space != space) k++;
+        if (k < *n)
+            g->amounts[k].bytes += bytes;
+        else
+            g->amounts[(*n)++] = (struct amount){space, g->spaces[space].n - 1, bytes};
     }
 }
 
 /* Appends the issue group's asks and its members' releases, and its need in each space that it touches. */
-static void add_group(struct ht_grants *g, struct walk *w, int32_t first, int32_t n, size_t *asks_cap, int64_t *n_asks,
-                      size_t *releases_cap, int64_t *n_releases, size_t *need_caps)
+static void add_group(struct ht_grants *g, struct walk *w, int32_t first, int32_t n, int64_t *n_amounts,
+                      size_t *need_caps)
 {
     const struct ht_schedule *s = w->s;
-    int64_t begin_asks = *n_asks;
     bool begun = false; /* asks are listed under the first member on this node */
     w->n_touched = 0;
     for (int32_t op = first; op < first + n; op++)
         if (is_here(w, op)) add_effects(w, op);
-    enum ht_when when = s->ops[first].when;
+    sort(w->touched, w->n_touched);
     for (int32_t i = 0; i < w->n_touched; i++) {
         struct space *sp = &g->spaces[w->touched[i]];
-        struct pending *p = &w->pending[w->touched[i]];
-        struct amount t = {w->touched[i], sp->n, p->alloc};
-        HT_PUSH(g->asks, *n_asks, *asks_cap, t);
-        int64_t need = 0;
-        for (int bad = 0; bad < 2; bad++) {
-            if (when == (bad ? HT_WHEN_OK : HT_WHEN_BAD)) continue;
-            int64_t *live = &w->live[bad][w->touched[i]];
-            if (*live + p->alloc > need) need = *live + p->alloc;
-            *live += p->alloc - p->total_free;
-        }
+        int64_t need = need_of(w, w->touched[i], s->ops[first].when);
         HT_PUSH(sp->need, sp->n, need_caps[w->touched[i]], need);
     }
-    sort(g->asks + begin_asks, w->n_touched);
     for (int32_t op = first; op < first + n; op++) {
-        begun |= is_here(w, op);
-        g->asks_begin[op + 1] = begun ? *n_asks : begin_asks;
-        int32_t rank = ht_op_rank(s, op);
-        int64_t begin = *n_releases;
-        for (int64_t e = s->effects_begin[op]; is_here(w, op) && e < s->effects_begin[op + 1]; e++) {
-            if (!(s->effects[e].flags & HT_RELEASE)) continue;
-            int32_t space = ht_space(s, s->effects[e].tier, rank);
-            int64_t bytes = ht_effect_bytes(s, &s->effects[e]), k = begin;
-            while (k < *n_releases && g->releases[k].space != space) k++;
-            if (k < *n_releases) {
-                g->releases[k].bytes += bytes;
-            } else {
-                struct amount t = {space, g->spaces[space].n - 1, bytes};
-                HT_PUSH(g->releases, *n_releases, *releases_cap, t);
-            }
-        }
-        g->releases_begin[op + 1] = *n_releases;
+        bool here = is_here(w, op);
+        g->begin[2 * (int64_t)op] = *n_amounts;
+        if (here && !begun) list_asks(g, w, n_amounts);
+        begun |= here;
+        g->begin[2 * (int64_t)op + 1] = *n_amounts;
+        if (here) list_releases(g, s, op, n_amounts);
     }
     for (int32_t i = 0; i < w->n_touched; i++) w->pending[w->touched[i]].touched = false;
-}
-
-static void build_trees(struct space *sp)
-{
-    sp->leaves = 1;
-    while (sp->leaves < sp->n) sp->leaves *= 2;
-    for (int slot = 0; slot < 2; slot++) {
-        struct node *t = sp->tree[slot] = HT_NEW_ARRAY(struct node, 2 * (size_t)sp->leaves);
-        for (int32_t p = 0; p < sp->leaves; p++) t[sp->leaves + p] = (struct node){0, p < sp->n ? sp->need[p] : NONE};
-        for (int32_t i = sp->leaves - 1; i >= 1; i--) t[i] = join(t[2 * i], t[2 * i + 1]);
-        sp->granted[slot] = HT_NEW_ARRAY(uint8_t, sp->n);
-        sp->net[slot] = HT_NEW_ARRAY(int64_t, sp->n);
-    }
 }
 
 enum ht_status ht_grants_create(const struct ht_schedule *s, int32_t node, struct ht_error *err, struct ht_grants **out)
@@ -293,18 +390,16 @@ enum ht_status ht_grants_create(const struct ht_schedule *s, int32_t node, struc
     g->n_spaces = n_spaces;
     g->spaces = HT_NEW_ARRAY(struct space, n_spaces);
     g->changed = HT_NEW_ARRAY(int32_t, n_spaces);
-    g->asks_begin = HT_NEW_ARRAY(int64_t, s->n_ops + 1);
-    g->releases_begin = HT_NEW_ARRAY(int64_t, s->n_ops + 1);
+    g->begin = HT_NEW_ARRAY(int64_t, 2 * (int64_t)s->n_ops + 1);
     struct walk w = {.s = s,
                      .node = node,
                      .pending = HT_NEW_ARRAY(struct pending, n_spaces),
                      .touched = HT_NEW_ARRAY(int32_t, n_spaces)};
     for (int bad = 0; bad < 2; bad++) w.live[bad] = HT_NEW_ARRAY(int64_t, n_spaces);
-    size_t *need_caps = HT_NEW_ARRAY(size_t, n_spaces), asks_cap = 0, releases_cap = 0;
-    int64_t n_asks = 0, n_releases = 0;
-    /* At most one of each per effect. Memory that is not used is never touched. */
-    HT_RESERVE(g->asks, asks_cap, s->effects_begin[s->n_ops]);
-    HT_RESERVE(g->releases, releases_cap, s->effects_begin[s->n_ops]);
+    size_t *need_caps = HT_NEW_ARRAY(size_t, n_spaces);
+    int64_t n_amounts = 0;
+    /* At most an ask and a release per effect. Memory that is not used is never touched. */
+    g->amounts = HT_NEW_ARRAY(struct amount, 2 * s->effects_begin[s->n_ops]);
 
     for (int32_t i = 0; i < s->n_residents; i++) {
         const struct ht_resident *r = &s->residents[i];
@@ -314,11 +409,15 @@ enum ht_status ht_grants_create(const struct ht_schedule *s, int32_t node, struc
         struct space *sp = &g->spaces[i];
         sp->capacity = ht_space_bytes(s, i);
         sp->peak = w.live[0][i] = w.live[1][i] = sp->live;
+        sp->wake_live = INT64_MIN;
+        sp->wake_frontier = INT64_MAX;
+        open_window(sp, FIRST_WINDOW);
     }
     for (int32_t op = 0, n; op < s->n_ops; op += n) {
         for (n = 1; s->ops[op].match >= 0 && op + n < s->n_ops && s->ops[op + n].match == s->ops[op].match;) n++;
-        add_group(g, &w, op, n, &asks_cap, &n_asks, &releases_cap, &n_releases, need_caps);
+        add_group(g, &w, op, n, &n_amounts, need_caps);
     }
+    g->begin[2 * (int64_t)s->n_ops] = n_amounts;
     enum ht_status status = HT_OK;
     for (int32_t i = 0; i < n_spaces; i++) {
         struct space *sp = &g->spaces[i];
@@ -331,7 +430,6 @@ enum ht_status ht_grants_create(const struct ht_schedule *s, int32_t node, struc
                 ht_fail(err, HT_INFEASIBLE, "schedule '%s' does not fit %s: the safe sequence needs %lld bytes of %lld",
                         s->name, ht_space_name(s, i, name, sizeof(name)), (long long)most, (long long)sp->capacity);
         }
-        build_trees(sp);
     }
     free(w.pending);
     free(w.touched);
@@ -351,17 +449,12 @@ void ht_grants_destroy(struct ht_grants *g)
     if (!g) return;
     for (int32_t i = 0; i < g->n_spaces; i++) {
         free(g->spaces[i].need);
-        for (int slot = 0; slot < 2; slot++) {
-            free(g->spaces[i].tree[slot]);
-            free(g->spaces[i].granted[slot]);
-            free(g->spaces[i].net[slot]);
-        }
+        free(g->spaces[i].granted);
+        free(g->spaces[i].tree);
     }
     free(g->spaces);
     free(g->changed);
-    free(g->asks);
-    free(g->asks_begin);
-    free(g->releases);
-    free(g->releases_begin);
+    free(g->amounts);
+    free(g->begin);
     free(g);
 }

@@ -23,13 +23,16 @@
  * takes the place of `capacity`.
  *
  * Issue groups before the frontier (the oldest ungranted one) no longer matter. Those behind it that were granted early
- * are kept in a segment tree over the positions whose nodes hold
+ * are in a window, a ring of places. No extra(w) exceeds the bytes that they allocated. So if these, the largest need
+ * and a(x) fit together, x is allowed without a search. Else a segment tree over the window answers. It is planted when
+ * a space first needs it; its nodes hold
  *
- *     sum  = sum of net(u)                                over the node's positions
- *     best = max of need(w) + sum of net(u), w < u <= end  over its ungranted positions w
+ *     sum  = sum of net(u)                                over the node's places
+ *     best = max of need(w) + sum of net(u), w < u <= end  over its ungranted places w
  *
- * so that (left, right) combine to (l.sum + r.sum, max(l.best + r.sum, r.best)), and (*) is one query: O(log n). Grants
- * in order, the common case, do not touch the tree. At most two iterations are in flight: two trees, used in turn.
+ * so that (left, right) combine to (l.sum + r.sum, max(l.best + r.sum, r.best)), and (*) is one search for the last w
+ * that breaks it, O(log n). What was denied is asked for again only when live bytes have fallen far enough, or when that
+ * w has been granted, or a group behind the frontier has released something: else the answer would be the same.
  */
 #ifndef HT_EXEC_GRANT_H
 #define HT_EXEC_GRANT_H
@@ -55,7 +58,7 @@ void ht_grants_fetch(const struct ht_grants *g, int32_t next, int32_t later);
 /* Frees what an ended op releases. */
 void ht_grants_release(struct ht_grants *g, int32_t iteration, int32_t op);
 
-/* Takes a space that changed so that it may now grant what it denied before, or returns -1. */
+/* Takes a space that may now grant what it denied before, or returns -1. */
 int32_t ht_grants_next_changed(struct ht_grants *g);
 
 /* Returns the most bytes that were live at once. */

@@ -85,6 +85,40 @@ static int32_t group_end(const struct ht_schedule *s, int32_t first)
     return end;
 }
 
+/*
+ * Most groups are like an earlier one on their lane: same work, same cost, same uses. They share a flow. A small cache,
+ * by lane and work of the first op, remembers the last group of each kind; what it forgets has a flow of its own.
+ */
+enum { N_KINDS = 4096 };
+
+static int32_t *kind_of(int32_t *kinds, const struct ht_schedule *s, int32_t first)
+{
+    uint32_t key = (uint32_t)s->ops[first].lane * 0x9e3779b1u ^ (uint32_t)s->ops[first].work * 0x85ebca6bu;
+    return &kinds[key >> 20];
+}
+
+/* Returns true if the groups [a, a_end) and [b, b_end) have the same uses. */
+static bool same_uses(const struct ht_schedule *s, int32_t a, int32_t a_end, int32_t b, int32_t b_end)
+{
+    const struct ht_use *x = s->uses + s->uses_begin[a], *y = s->uses + s->uses_begin[b];
+    int64_t n = s->uses_begin[a_end] - s->uses_begin[a];
+    if (n != s->uses_begin[b_end] - s->uses_begin[b]) return false;
+    for (int64_t i = 0; i < n; i++)
+        if (x[i].resource != y[i].resource || x[i].amount != y[i].amount) return false;
+    return true;
+}
+
+/* Returns the longest cost of a group's members; one that is too long if a cost is negative. */
+static int64_t longest(const int64_t *cost_ns, int32_t first, int32_t end)
+{
+    int64_t cost = 0;
+    for (int32_t op = first; op < end; op++) {
+        if (cost_ns[op] < 0) return HT_SIM_MAX_COST_NS;
+        if (cost_ns[op] > cost) cost = cost_ns[op];
+    }
+    return cost;
+}
+
 static enum ht_status check_resources(const struct ht_schedule *s, struct ht_error *err)
 {
     for (int32_t r = 0; r < s->n_resources; r++)
@@ -106,17 +140,24 @@ enum ht_status ht_sim_groups_init(const struct ht_schedule *s, const int64_t *co
     int64_t *amounts = NULL;
     int32_t *at = HT_NEW_ARRAY(int32_t, s->n_resources);
     for (int32_t r = 0; r < s->n_resources; r++) at[r] = -1;
+    int32_t *kinds = ht_alloc_ids(N_KINDS);
 
     for (int32_t first = 0, end; first < s->n_ops && status == HT_OK; first = end) {
         end = group_end(s, first);
-        int64_t cost = 0;
-        for (int32_t op = first; op < end; op++) {
+        int64_t cost = longest(cost_ns, first, end);
+        for (int32_t op = first; op < end; op++)
             out->ops[op] = (struct ht_sim_op){.flow = op == first ? HT_SIM_NO_FLOW : HT_SIM_MEMBER,
                                               .validate = s->ops[op].kind == HT_OP_VALIDATE};
-            if (cost_ns[op] > cost) cost = cost_ns[op];
-            if (cost_ns[op] < 0) cost = HT_SIM_MAX_COST_NS;
-        }
         if (s->uses_begin[first] < s->uses_begin[end]) {
+            int32_t *kind = kind_of(kinds, s, first), like = *kind;
+            *kind = first;
+            if (like >= 0 && longest(cost_ns, like, group_end(s, like)) == cost &&
+                same_uses(s, like, group_end(s, like), first, end)) {
+                out->ops[first] = out->ops[like];
+                out->ops[first].validate = s->ops[first].kind == HT_OP_VALIDATE;
+                out->ops[first].size = (unsigned)(end - first) & INT32_MAX;
+                continue;
+            }
             struct ht_sim_flow flow;
             status = add_uses(s, first, end, cost, at, &amounts, &amounts_cap, &uses_cap, err, out, &flow);
             if (flow.need_ns > cost) cost = flow.need_ns;
@@ -137,6 +178,7 @@ enum ht_status ht_sim_groups_init(const struct ht_schedule *s, const int64_t *co
     }
     free(amounts);
     free(at);
+    free(kinds);
     if (status != HT_OK) ht_sim_groups_free(out);
     return status;
 }

@@ -1,6 +1,7 @@
 #include "common/schedule/bound.h"
 
 #include "common/base/array.h"
+#include "common/schedule/residency.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -110,22 +111,21 @@ static void add_life(struct lives *l, int32_t from, int32_t to, int64_t bytes)
 /* Splits every tensor's presence in every space into lives. A conditional release does not end a life for sure. */
 static void collect(const struct ht_schedule *s, struct lives *lives)
 {
-    /* Keyed by space, since a tensor can be in the same tier of several ranks. open: index of the unfinished life. */
-    int64_t n_keys = (int64_t)s->n_tensors * ht_n_spaces(s);
-    int32_t *open = HT_NEW_ARRAY(int32_t, n_keys);
-    for (int64_t i = 0; i < n_keys; i++) open[i] = -1;
+    struct ht_residencies residencies;
+    ht_residencies_init(&residencies, s);
+    int32_t *open = ht_alloc_ids(residencies.n); /* each residency's unfinished life, or -1 */
     for (int32_t i = 0; i < s->n_residents; i++) {
         const struct ht_resident *r = &s->residents[i];
         int32_t space = ht_space(s, r->tier, r->rank);
-        open[(int64_t)r->tensor * ht_n_spaces(s) + space] = lives[space].n;
+        open[residencies.of_resident[i]] = lives[space].n;
         add_life(&lives[space], -1, -1, ht_resident_bytes(s, r));
     }
     for (int32_t x = 0; x < 2 * s->n_ops; x++) {
-        int32_t op = x % s->n_ops, rank = ht_op_rank(s, op);
+        int32_t op = x % s->n_ops;
         for (int64_t e = s->effects_begin[op]; e < s->effects_begin[op + 1]; e++) {
             const struct ht_effect *f = &s->effects[e];
-            int32_t space = ht_space(s, f->tier, rank);
-            int32_t *at = &open[(int64_t)f->tensor * ht_n_spaces(s) + space];
+            int32_t residency = residencies.of_effect[e], space = residencies.rows[residency].space;
+            int32_t *at = &open[residency];
             if (f->flags & HT_PRODUCE) {
                 *at = lives[space].n;
                 add_life(&lives[space], x, -1, ht_effect_bytes(s, f));
@@ -137,6 +137,7 @@ static void collect(const struct ht_schedule *s, struct lives *lives)
         }
     }
     free(open);
+    ht_residencies_free(&residencies);
 }
 
 /* ---- largest sum of what can be live at once ------------------------------------------------------------------- */

@@ -27,6 +27,16 @@ void ht_builder_destroy(struct ht_builder *b)
     free(b);
 }
 
+void ht_builder_end(struct ht_schedule *s)
+{
+    struct ht_builder *b = ht_builder_of(s);
+    struct ht_sparse *all[] = {&b->deps, &b->prev, &b->effects};
+    for (int i = 0; i < 3; i++) {
+        free(all[i]->where);
+        *all[i] = (struct ht_sparse){0};
+    }
+}
+
 int64_t ht_sparse_get(const struct ht_sparse *x, int64_t key)
 {
     return (size_t)key < x->n ? x->where[key] : -1;

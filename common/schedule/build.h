@@ -27,6 +27,9 @@ struct ht_builder {
 struct ht_builder *ht_builder_of(struct ht_schedule *s);
 void ht_builder_destroy(struct ht_builder *b);
 
+/* Frees the indices of the last op's lists. That op is complete; further ones may follow. */
+void ht_builder_end(struct ht_schedule *s);
+
 /* Returns the position stored for `key`, or -1. */
 int64_t ht_sparse_get(const struct ht_sparse *x, int64_t key);
 void ht_sparse_set(struct ht_sparse *x, int64_t key, int64_t position);

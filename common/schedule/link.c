@@ -30,6 +30,7 @@
 #include "common/schedule/schedule.h"
 
 #include "common/base/array.h"
+#include "common/schedule/build.h"
 #include "common/schedule/residency.h"
 
 #include <stdlib.h>
@@ -219,6 +220,7 @@ void ht_schedule_link(struct ht_schedule *s)
     struct edges here = {0}, back = {0};
     struct walk walks[2] = {0};
     ht_marks_resolve(s);
+    ht_builder_end(s);
     ht_residencies_init(&residencies, s);
     int n_walks = ht_has_branches(s) ? 2 : 1;
     for (int i = 0; i < n_walks; i++) {

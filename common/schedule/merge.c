@@ -1,6 +1,7 @@
 #include "common/schedule/merge.h"
 
 #include "common/base/array.h"
+#include "common/schedule/build.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -204,26 +205,78 @@ static void add_rows(struct merge *m)
         }
 }
 
+/* Sizes the graph's tables: each has as many rows as the drafts' together. */
+static void reserve(struct merge *m)
+{
+    struct ht_schedule *out = m->out;
+    int64_t tensors = 0, deps = 0, prev = 0, effects = 0, uses = 0;
+    for (int32_t d = 0; d < m->n; d++) {
+        const struct ht_schedule *s = m->drafts[d];
+        tensors += s->n_tensors;
+        deps += s->deps_begin[s->n_ops];
+        prev += s->prev_begin[s->n_ops];
+        effects += s->effects_begin[s->n_ops];
+        uses += s->uses_begin[s->n_ops];
+    }
+    HT_RESERVE(out->tensors, out->tensors_cap, tensors);
+    HT_RESERVE(out->ops, out->ops_cap, m->n_ops);
+    HT_RESERVE(out->deps, out->deps_cap, deps);
+    HT_RESERVE(out->prev, out->prev_cap, prev);
+    HT_RESERVE(out->effects, out->effects_cap, effects);
+    HT_RESERVE(out->uses, out->uses_cap, uses);
+    HT_RESERVE(out->deps_begin, out->deps_begin_cap, m->n_ops + 1);
+    HT_RESERVE(out->prev_begin, out->prev_begin_cap, m->n_ops + 1);
+    HT_RESERVE(out->effects_begin, out->effects_begin_cap, m->n_ops + 1);
+    HT_RESERVE(out->uses_begin, out->uses_begin_cap, m->n_ops + 1);
+}
+
+/* Appends an op's list of edges with the graph's ids. */
+static void add_edges(struct merge *m, int32_t draft, const int32_t *edges, int64_t n, int32_t *list, int64_t *begin)
+{
+    int64_t end = begin[m->out->n_ops];
+    for (int64_t k = 0; k < n; k++) list[end++] = m->new_op[draft][edges[k]];
+    begin[m->out->n_ops + 1] = end;
+}
+
+static void add_effects(struct merge *m, int32_t draft, int32_t i)
+{
+    const struct ht_schedule *s = m->drafts[draft];
+    struct ht_schedule *out = m->out;
+    int64_t end = out->effects_begin[out->n_ops];
+    for (int64_t k = s->effects_begin[i]; k < s->effects_begin[i + 1]; k++) {
+        out->effects[end] = s->effects[k];
+        out->effects[end++].tensor = m->new_row[draft][s->effects[k].tensor];
+    }
+    out->effects_begin[out->n_ops + 1] = end;
+}
+
+static void add_uses(struct merge *m, const struct ht_schedule *s, int32_t i)
+{
+    struct ht_schedule *out = m->out;
+    int64_t n = s->uses_begin[i + 1] - s->uses_begin[i], end = out->uses_begin[out->n_ops];
+    if (n) memcpy(out->uses + end, s->uses + s->uses_begin[i], (size_t)n * sizeof *out->uses);
+    out->uses_begin[out->n_ops + 1] = end + n;
+}
+
+/* Appends an op with its lists. The draft's builder saw to it that no list has anything twice. */
 static void add_op(struct merge *m, int32_t at)
 {
     int32_t d = m->order[at].draft, i = m->order[at].op;
     const struct ht_schedule *s = m->drafts[d];
-    const struct ht_op *op = &s->ops[i];
     struct ht_schedule *out = m->out;
-    int32_t *work = &m->new_work[d][op->work];
-    if (*work < 0) *work = ht_add_work(out, &s->works[op->work]);
-    ht_add_op(out, (enum ht_op_kind)op->kind, m->first_lane[d] + op->lane, op->label, *work);
-    memcpy(out->ops[out->n_ops - 1].name, op->name, sizeof op->name);
-    ht_op_priority(out, op->priority);
-    ht_op_when(out, (enum ht_when)op->when);
-    int32_t own = op->match < 0 ? -1 : m->first_group[d] + op->match;
-    ht_op_match(out, m->order[at].group >= 0 ? m->order[at].group : own);
-    for (int64_t k = s->deps_begin[i]; k < s->deps_begin[i + 1]; k++) ht_op_after(out, m->new_op[d][s->deps[k]]);
-    for (int64_t k = s->prev_begin[i]; k < s->prev_begin[i + 1]; k++) ht_op_after_prev(out, m->new_op[d][s->prev[k]]);
-    for (int64_t k = s->effects_begin[i]; k < s->effects_begin[i + 1]; k++)
-        ht_op_effect(out, m->new_row[d][s->effects[k].tensor], (enum ht_tier)s->effects[k].tier, s->effects[k].flags);
-    for (int64_t k = s->uses_begin[i]; k < s->uses_begin[i + 1]; k++)
-        ht_op_use(out, s->uses[k].resource, s->uses[k].amount);
+    struct ht_op *op = &out->ops[out->n_ops];
+    int32_t *work = &m->new_work[d][s->ops[i].work];
+    if (*work < 0) *work = ht_add_work(out, &s->works[s->ops[i].work]);
+    *op = s->ops[i];
+    op->lane += m->first_lane[d];
+    op->work = *work;
+    if (op->match >= 0) op->match += m->first_group[d];
+    if (m->order[at].group >= 0) op->match = m->order[at].group;
+    add_edges(m, d, s->deps + s->deps_begin[i], s->deps_begin[i + 1] - s->deps_begin[i], out->deps, out->deps_begin);
+    add_edges(m, d, s->prev + s->prev_begin[i], s->prev_begin[i + 1] - s->prev_begin[i], out->prev, out->prev_begin);
+    add_effects(m, d, i);
+    add_uses(m, s, i);
+    out->n_ops++;
 }
 
 enum ht_status ht_schedule_merge(struct ht_schedule *const *drafts, int32_t n, int32_t parts, struct ht_error *err,
@@ -239,6 +292,7 @@ enum ht_status ht_schedule_merge(struct ht_schedule *const *drafts, int32_t n, i
     m.new_work = HT_NEW_ARRAY(int32_t *, n);
     for (int32_t d = 0; d < n; d++) {
         ht_marks_resolve(drafts[d]);
+        ht_builder_end(drafts[d]);
         m.new_op[d] = HT_NEW_ARRAY(int32_t, drafts[d]->n_ops);
         m.new_row[d] = HT_NEW_ARRAY(int32_t, drafts[d]->n_tensors);
         m.new_work[d] = ht_alloc_ids(drafts[d]->n_works);
@@ -247,6 +301,7 @@ enum ht_status ht_schedule_merge(struct ht_schedule *const *drafts, int32_t n, i
     if (!status) {
         number_groups(&m);
         create(&m);
+        reserve(&m);
         add_rows(&m);
         for (int32_t i = 0; i < m.n_ops; i++) add_op(&m, i);
         *out = m.out;

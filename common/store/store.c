@@ -11,6 +11,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -252,19 +254,59 @@ static enum ht_status write_failed(enum ht_status status, struct ht_error *err)
     return HT_FAILED;
 }
 
-enum ht_status ht_store_write(const char *dir, struct ht_store_part *p, const struct ht_state *state,
-                              const struct ht_checkpoint_setting *settings, int n_settings, ht_extent_read read,
-                              void *ctx, struct ht_error *err)
+/* Files that several workers write; each takes the next one. */
+struct writing {
+    const char *dir;
+    struct ht_store_part *p;
+    ht_extent_read read;
+    void *ctx;
+    atomic_llong next;
+    pthread_mutex_t failing;
+    enum ht_status status; /* of the first file that failed */
+    struct ht_error *err;
+};
+
+static void note_failure(struct writing *w, enum ht_status status, const struct ht_error *why)
 {
+    pthread_mutex_lock(&w->failing);
+    if (w->status == HT_OK) {
+        w->status = status;
+        if (w->err) *w->err = *why;
+    }
+    pthread_mutex_unlock(&w->failing);
+    atomic_store(&w->next, w->p->n_files);
+}
+
+/* Writes files until there are no more (ht_pool_fn). */
+static void write_files(void *arg, int worker, int n_workers)
+{
+    struct writing *w = arg;
     char path[HT_STORE_PATH];
     float *buffer = HT_NEW_ARRAY(float, HT_PIECE_ELEMENTS);
-    enum ht_status status = make_version(dir, p->version, err);
-    for (int64_t i = 0; i < p->n_files && status == HT_OK; i++) {
-        ht_store_path(dir, p->version, p->files[i].name, path);
-        take_spare(dir, path, p->files[i].name);
-        status = write_file(path, &p->files[i], read, ctx, buffer, err);
+    (void)worker, (void)n_workers;
+    for (int64_t i; (i = atomic_fetch_add(&w->next, 1)) < w->p->n_files;) {
+        struct ht_store_file *f = &w->p->files[i];
+        struct ht_error why;
+        ht_store_path(w->dir, w->p->version, f->name, path);
+        take_spare(w->dir, path, f->name);
+        enum ht_status status = write_file(path, f, w->read, w->ctx, buffer, &why);
+        if (status != HT_OK) note_failure(w, status, &why);
     }
     free(buffer);
+}
+
+enum ht_status ht_store_write_by(struct ht_pool *pool, const char *dir, struct ht_store_part *p,
+                                 const struct ht_state *state, const struct ht_checkpoint_setting *settings,
+                                 int n_settings, ht_extent_read read, void *ctx, struct ht_error *err)
+{
+    struct writing w = {.dir = dir, .p = p, .read = read, .ctx = ctx, .err = err};
+    enum ht_status status = make_version(dir, p->version, err);
+    pthread_mutex_init(&w.failing, NULL);
+    if (status == HT_OK) {
+        ht_pool_run(pool, write_files, &w);
+        status = w.status;
+    }
+    pthread_mutex_destroy(&w.failing);
     if (status == HT_OK) status = write_losses(dir, p, &state->losses, err);
     if (status == HT_OK) {
         char *text = ht_store_manifest_text(p, state, settings, n_settings);
@@ -272,6 +314,13 @@ enum ht_status ht_store_write(const char *dir, struct ht_store_part *p, const st
         free(text);
     }
     return write_failed(status, err);
+}
+
+enum ht_status ht_store_write(const char *dir, struct ht_store_part *p, const struct ht_state *state,
+                              const struct ht_checkpoint_setting *settings, int n_settings, ht_extent_read read,
+                              void *ctx, struct ht_error *err)
+{
+    return ht_store_write_by(NULL, dir, p, state, settings, n_settings, read, ctx, err);
 }
 
 /* ---- copying ---- */

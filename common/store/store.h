@@ -18,6 +18,7 @@
 #ifndef HT_STORE_STORE_H
 #define HT_STORE_STORE_H
 
+#include "common/base/pool.h"
 #include "common/ckpt/checkpoint.h"
 #include "common/ckpt/manifest.h"
 #include "common/store/extent.h"
@@ -78,6 +79,11 @@ typedef enum ht_status (*ht_extent_read)(void *ctx, const struct ht_extent *e, i
 enum ht_status ht_store_write(const char *dir, struct ht_store_part *p, const struct ht_state *state,
                               const struct ht_checkpoint_setting *settings, int n_settings, ht_extent_read read,
                               void *ctx, struct ht_error *err);
+
+/* Does the same by the workers of a pool, a file each. `read` is then called by several at once. */
+enum ht_status ht_store_write_by(struct ht_pool *pool, const char *dir, struct ht_store_part *p,
+                                 const struct ht_state *state, const struct ht_checkpoint_setting *settings,
+                                 int n_settings, ht_extent_read read, void *ctx, struct ht_error *err);
 
 /* Paces a copy: at most so many bytes per second; 0: as fast as it goes. */
 struct ht_store_pace {

@@ -265,6 +265,9 @@ static json_t *advice_json(const struct advice *a, const struct ht_scenario *s)
     json_decref(from);
     for (size_t i = 0; i < a->n_best; i++) json_array_append_new(best, way_json(a, &a->search.ways[a->best[i]]));
     json_object_set_new(root, "best", best);
+    double given = a->options->price, price = given > 0 ? given : ht_cluster_price_usd(a->cluster);
+    json_object_set_new(root, "price", price > 0 ? json_real(price) : json_null());
+    json_object_set_new(root, "price_unit", json_string(given > 0 ? "units" : "USD"));
     json_object_set_new(root, "kinds", kinds_json(a));
     json_object_set_new(root, "changes", changes_json(a));
     json_object_set_new(root, "refused", refused_json(a));
@@ -283,6 +286,16 @@ static double number(const json_t *o, const char *key)
     return json_number_value(json_object_get(o, key));
 }
 
+/* Prints what a plan brings for its price, which the catalogue or --price states. */
+static void print_price(const json_t *root, const json_t *way)
+{
+    char text[HT_QUANTITY_TEXT];
+    double price = number(root, "price");
+    if (price > 0)
+        printf("   %s tokens/s per 1000 %s of the machine's price\n",
+               rate_text(1000 * number(way, "tokens_per_s") / price, text), said(root, "price_unit"));
+}
+
 static void print_best(const json_t *root)
 {
     size_t i;
@@ -296,6 +309,7 @@ static void print_best(const json_t *root)
             printf(", micro-batches of %.0f", number(way, "micro_batch"));
         printf("\n");
         print_wrapped(said(way, "command"), "   ", " \\");
+        print_price(root, way);
     }
 }
 

@@ -11,6 +11,7 @@
 #include "harness/result/rows.h"
 #include "harness/result/table.h"
 #include "harness/run/registry.h"
+#include "harness/sweep/micro_batch.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -38,20 +39,39 @@ static void add_bottleneck(const json_t *row, struct ht_table *t, struct ht_note
         ht_table_cell(t, "%s%s", strcmp(ht_row_text(row, "status"), "refused") ? "no plan" : "refused", note);
 }
 
+/* Adds the cell "8", or "1 to 4" of a system that plans each rank's: its plan has them as m. */
+static void add_micro_batch(const json_t *row, struct ht_table *t)
+{
+    const json_t *one = ht_row_value(row, "micro_batch");
+    const json_t *all = json_object_get(json_object_get(json_object_get(row, "plan"), "variables"), "m"), *rank;
+    size_t i;
+    json_int_t least = 0, most = 0;
+    if (json_is_null(one) && json_is_array(all)) json_array_foreach(all, i, rank)
+        {
+            json_int_t m = json_integer_value(rank);
+            least = !i || m < least ? m : least;
+            most = m > most ? m : most;
+        }
+    if (json_is_integer(one)) least = most = json_integer_value(one);
+    if (!most)
+        ht_table_cell(t, "-");
+    else if (least == most)
+        ht_table_cell(t, "%lld", (long long)most);
+    else
+        ht_table_cell(t, "%lld to %lld", (long long)least, (long long)most);
+}
+
 static void add_row(const json_t *row, bool priced, struct ht_table *t, struct ht_notes *notes)
 {
     char text[HT_QUANTITY_TEXT];
-    const json_t *micro_batch = ht_row_value(row, "micro_batch");
+    double per_price = ht_row_number(row, "tokens_per_s_per_1000_usd");
     ht_table_cell(t, "%s", ht_row_text(row, "system"));
-    if (json_is_integer(micro_batch))
-        ht_table_cell(t, "%lld", (long long)json_integer_value(micro_batch));
-    else
-        ht_table_cell(t, "%s", json_is_null(micro_batch) ? "plan" : "-");
+    add_micro_batch(row, t);
     if (is_ok(row)) {
         ht_table_cell(t, "%.3g", ht_row_number(row, "samples_per_s"));
         ht_table_cell(t, "%s", ht_format_rounded(HT_TIME, 1e9 * ht_row_number(row, "iteration_time_s"), text));
         ht_table_cell(t, "%.3g", ht_row_number(row, "tflops_per_gpu"));
-        if (priced) ht_table_cell(t, "%.3g", ht_row_number(row, "tokens_per_s_per_1000_usd"));
+        if (priced) ht_table_cell(t, per_price > 0 ? "%.3g" : "-", per_price);
         ht_table_cell(t, "%.3g%%", 100 * ht_row_number(row, "mfu"));
     } else {
         ht_table_cell(t, "%s", ht_row_text(row, "status"));
@@ -77,23 +97,31 @@ static void write_csv(const json_t *rows, FILE *out)
     ht_rows_csv(rows, columns, HT_COUNT(columns), ht_row_value, out);
 }
 
-/* Systems by models; models outermost. */
+/* Systems by models by clusters; clusters outermost. */
 struct comparison {
     struct ht_row_set set;
     struct ht_model_list models;
+    struct ht_words clusters; /* empty: the options' one */
     json_t **rows;
     json_t *fastest; /* [models] of fastest_under, where the rate through host memory is assumed; else NULL. Borrowed */
 };
+
+static size_t n_rows(const struct comparison *c)
+{
+    return c->set.systems.n * c->models.n * (c->clusters.n ? c->clusters.n : 1);
+}
 
 static enum ht_status run_row(void *ctx, size_t i, struct ht_error *err)
 {
     const struct comparison *c = ctx;
     const char *system = c->set.systems.list[i % c->set.systems.n];
-    const struct ht_listed_model *m = &c->models.list[i / c->set.systems.n];
+    const struct ht_listed_model *m = &c->models.list[i / c->set.systems.n % c->models.n];
+    struct ht_options options = *c->set.options;
     struct ht_evaluation e;
-    enum ht_status status = ht_evaluate(c->set.options, system, m->name, err, &e);
+    if (c->clusters.n) options.request.cluster = c->clusters.list[i / c->set.systems.n / c->models.n];
+    enum ht_status status = ht_evaluate_best(&options, system, m->name, err, &e);
     if (status == HT_BAD_INPUT) {
-        c->rows[i] = ht_refused_row(&c->set, c->set.options, system, m->name, &m->model, err);
+        c->rows[i] = ht_refused_row(&c->set, &options, system, m->name, &m->model, err);
         return HT_OK;
     }
     if (status != HT_OK) return status;
@@ -105,10 +133,11 @@ static enum ht_status run_row(void *ctx, size_t i, struct ht_error *err)
 /* Makes all rows, and moves them to root's "rows". */
 static enum ht_status make_rows(struct comparison *c, const char *noun, json_t *root, struct ht_error *err)
 {
-    size_t n = c->models.n * c->set.systems.n;
+    size_t n = n_rows(c);
     double *bytes = HT_NEW_ARRAY(double, n); /* that a row takes while it runs */
     for (size_t i = 0; i < n; i++)
-        bytes[i] = ht_evaluation_bytes(c->set.options, ht_model_units(&c->models.list[i / c->set.systems.n].model));
+        bytes[i] = ht_evaluation_bytes(c->set.options,
+                                       ht_model_units(&c->models.list[i / c->set.systems.n % c->models.n].model));
     struct ht_tasks tasks = {.name = "compare", .noun = noun, .n = n, .bytes = bytes, .ctx = c, .run = run_row};
     c->rows = HT_NEW_ARRAY(json_t *, n);
     enum ht_status status = ht_row_set_make(&tasks, c->rows, NULL, root, err);
@@ -161,7 +190,7 @@ static enum ht_status fastest_under(const struct comparison *c, double factor, c
 static enum ht_status vary_assumed_rate(struct comparison *c, json_t *root, struct ht_error *err)
 {
     const json_t *rows = json_object_get(root, "rows");
-    if (c->set.systems.n < 2 || !assumes_rate(rows)) return HT_OK;
+    if (c->set.systems.n < 2 || c->clusters.n > 1 || !assumes_rate(rows)) return HT_OK;
     json_t *fastest = json_array();
     for (size_t m = 0; m < c->models.n; m++)
         json_array_append_new(fastest,
@@ -264,7 +293,9 @@ static void print_model(const struct comparison *c, json_t **rows, size_t n, boo
                  ">?device memory|>?host memory|<?bottleneck"
                : "<system|>micro-batch|>samples/s|>iteration|>TFLOP/s per GPU|>?MFU|>?device memory|"
                  ">?host memory|<?bottleneck");
-    printf("\n%s: %.3g parameters", ht_row_text(rows[0], "model"), ht_row_number(rows[0], "params"));
+    printf("\n%s", ht_row_text(rows[0], "model"));
+    if (c->clusters.n > 1 && ht_row_text(rows[0], "cluster")) printf(" on %s", ht_row_text(rows[0], "cluster"));
+    printf(": %.3g parameters", ht_row_number(rows[0], "params"));
     if (ht_row_number(rows[0], "seq") > 0) printf(", %.0f tokens a sequence", ht_row_number(rows[0], "seq"));
     putchar('\n');
     for (size_t i = 0; i < n; i++) {
@@ -287,7 +318,8 @@ static void print_model(const struct comparison *c, json_t **rows, size_t n, boo
 
 static bool same_table(const json_t *a, const json_t *b)
 {
-    return !strcmp(ht_row_text(a, "model"), ht_row_text(b, "model"));
+    const char *x = ht_row_text(a, "cluster"), *y = ht_row_text(b, "cluster");
+    return !strcmp(ht_row_text(a, "model"), ht_row_text(b, "model")) && (!x || !y || !strcmp(x, y));
 }
 
 static void print_rows(const void *ctx, const json_t *rows)
@@ -301,7 +333,7 @@ static void print_rows(const void *ctx, const json_t *rows)
     json_array_foreach(rows, i, row) priced |= json_object_get(row, "price_usd") != NULL;
     printf("%zu system%s on %zu model%s (simulated)\n", c->set.systems.n, c->set.systems.n == 1 ? "" : "s", c->models.n,
            c->models.n == 1 ? "" : "s");
-    ht_rows_print_scenario(rows, NULL, stdout);
+    ht_rows_print_scenario(rows, c->set.options->request.micro_batch ? NULL : "micro_batch", stdout);
     for (i = 0; i < of_all; i++) {
         list[n++] = json_array_get(rows, i);
         if (i + 1 < of_all && same_table(list[0], json_array_get(rows, i + 1))) continue;
@@ -320,24 +352,40 @@ static void print_rows(const void *ctx, const json_t *rows)
     free(list);
 }
 
+/* Checks that all of --clusters are there, before anything is simulated. */
+static enum ht_status check_clusters(const struct ht_words *names, struct ht_error *err)
+{
+    enum ht_status status = HT_OK;
+    for (size_t i = 0; i < names->n && status == HT_OK; i++) {
+        struct ht_cluster *cluster = NULL;
+        status = ht_cluster_load(names->list[i], err, &cluster);
+        ht_cluster_destroy(cluster);
+    }
+    return status;
+}
+
 static enum ht_status run(const struct ht_options *options, struct ht_error *err)
 {
     struct comparison c = {0};
     struct ht_row_set_output output = {"compare", &c.set, &c, print_rows, write_csv};
     enum ht_status status = ht_row_set_read(options, options->compare.systems, err, &c.set);
     json_t *root = ht_row_set_root(&c.set);
+    ht_words_split(options->compare.clusters ? options->compare.clusters : "", &c.clusters);
+    if (status == HT_OK) status = check_clusters(&c.clusters, err);
     if (status == HT_OK) status = ht_model_list_create(c.set.models.list, c.set.models.n, err, &c.models);
     if (status == HT_OK) status = make_rows(&c, "rows", root, err);
     if (status == HT_OK) status = vary_assumed_rate(&c, root, err);
     status = ht_row_set_finish(status, &output, root, err);
     ht_row_set_free(&c.set);
+    ht_words_free(&c.clusters);
     ht_model_list_free(&c.models);
     return status;
 }
 
 const struct ht_command ht_cmd_compare = {
     .name = "compare",
-    .help = "simulate several systems on several models and compare",
+    .help = "simulate several systems on several models and compare"
+            "\vEach system has the micro-batch at which it is fastest, unless --micro-batch gives one.",
     .example = "hetbench compare --models autohete-2b,autohete-4b --cluster autohete-1gpu",
     .groups = HT_OPT_COMPARE | HT_OPT_SCENARIO | HT_OPT_SIM | HT_OPT_WHY | HT_OPT_ALL,
     .run = run,

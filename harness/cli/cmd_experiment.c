@@ -37,7 +37,16 @@ static bool shows(const struct ht_experiment *e, int axis)
     return e->n[axis] > 1 || axis == e->along || (axis == HT_AXIS_BATCHES && e->per_node);
 }
 
-/* Adds a point's scenario: a cell for each list that is shown. */
+/* Returns true if one model stands on several clusters. */
+static bool several_clusters(const struct ht_experiment *e)
+{
+    for (int64_t i = 1; i < e->n[HT_AXIS_MODELS]; i++)
+        for (int64_t j = 0; j < i; j++)
+            if (!strcmp(e->models[i], e->models[j])) return true;
+    return false;
+}
+
+/* Adds a point's scenario: a cell for each list that is shown, and one for the cluster where that is not the model's. */
 static void scenario_cells(const struct ht_experiment *e, const struct ht_point *p, struct ht_table *t)
 {
     for (int axis = 0; axis < HT_N_AXES; axis++) {
@@ -45,9 +54,10 @@ static void scenario_cells(const struct ht_experiment *e, const struct ht_point 
         char text[HT_QUANTITY_TEXT];
         int64_t value = e->values[axis][p->at[axis]];
         if (axis == HT_AXIS_BATCHES) value = ht_experiment_batch(e, p->at);
-        if (axis == HT_AXIS_MODELS)
+        if (axis == HT_AXIS_MODELS) {
             ht_table_cell(t, "%s", e->models[p->at[axis]]);
-        else if (axis == HT_AXIS_MEMORY || axis == HT_AXIS_HOST_MEMORY)
+            if (several_clusters(e)) ht_table_cell(t, "%s", e->clusters[p->at[axis]]);
+        } else if (axis == HT_AXIS_MEMORY || axis == HT_AXIS_HOST_MEMORY)
             ht_table_cell(t, "%s", memory_text(value, text));
         else
             ht_table_cell(t, "%lld", (long long)value);
@@ -63,7 +73,8 @@ static void print(const struct ht_experiment *e, const json_t *root)
         static const char *const titles[] = {"<model",       ">batch",       ">device memory", ">tokens",
                                              ">micro-batch", ">host memory", ">SSDs"};
         if (!shows(e, axis)) continue;
-        at += (size_t)snprintf(header + at, sizeof(header) - at, "%s%s", at ? "|" : "", titles[axis]);
+        at += (size_t)snprintf(header + at, sizeof(header) - at, "%s%s%s", at ? "|" : "", titles[axis],
+                               axis == HT_AXIS_MODELS && several_clusters(e) ? "|<cluster" : "");
     }
     for (int64_t i = 0; i < e->n_series; i++)
         at += (size_t)snprintf(header + at, sizeof(header) - at, "|>%.64s", e->series[i].label);
@@ -77,7 +88,7 @@ static void print(const struct ht_experiment *e, const json_t *root)
         if (!json_is_true(json_object_get(row, "chosen"))) continue;
         const json_t *rate = json_object_get(row, "tflops_per_gpu");
         if (json_is_number(rate))
-            ht_table_cell(t, "%.4g", json_number_value(rate));
+            ht_table_cell(t, "%.3g", json_number_value(rate));
         else
             ht_table_cell(t, "%s", json_string_value(json_object_get(row, "status")));
     }

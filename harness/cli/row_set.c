@@ -23,7 +23,9 @@ enum ht_status ht_row_set_read(const struct ht_options *options, const char *sys
     enum ht_status status = ht_words_of_systems(systems, options->all, err, &out->systems);
     if (!out->models.n)
         return ht_fail(err, HT_BAD_INPUT, "--models is missing; expected a list such as A,B or 'autohete-*'");
-    if (!options->request.cluster)
+    if (options->request.cluster && options->compare.clusters)
+        return ht_fail(err, HT_BAD_INPUT, "expected --cluster, --gpus or --clusters, not two of them");
+    if (!options->request.cluster && !options->compare.clusters)
         return ht_fail(err, HT_BAD_INPUT, "--cluster is missing; hetbench list clusters shows those there are");
     return status;
 }

@@ -184,11 +184,27 @@ void ht_training_print(const struct ht_result *r, const struct ht_training *t, c
     else
         printf("%d device core%s, %d host core%s%s\n", t->split.n_device, t->split.n_device == 1 ? "" : "s",
                t->split.n_host, plural, t->split.shared ? " (the same one)" : "");
+    char comment[HT_STEP_COMMENT];
+    if (t->emulated.scale <= 0 &&
+        *ht_step_comment((double)t->median_step_ns, (double)p->iteration_ns, r->job->profiled, comment))
+        printf("%s\n", comment);
     print_resident(r->job->schedule->n_ranks, t);
     if (t->n_checkpoints)
         printf("checkpoints: %d written in %s, which is in no step's time\n", t->n_checkpoints,
                ht_format_quantity(HT_TIME, t->checkpoints_s * 1e9, a));
     ht_stores_print(&t->stores);
+}
+
+const char *ht_step_comment(double step_ns, double predicted_ns, bool profiled, char buf[HT_STEP_COMMENT])
+{
+    static const double far_above = 1.5;
+    buf[0] = '\0';
+    if (!(predicted_ns > 0) || step_ns <= far_above * predicted_ns) return buf;
+    snprintf(buf, HT_STEP_COMMENT, "a step takes %.3g times its prediction: %s", step_ns / predicted_ns,
+             profiled ? "the costs were measured at other shapes, or something else is using this machine"
+                      : "its costs are of the catalogue; hetbench profile measures this machine's, and --profile "
+                        "takes them. Or something else is using the machine");
+    return buf;
 }
 
 /* Adds the outcomes of the steps; the lists are empty without a gradient check. */

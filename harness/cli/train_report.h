@@ -12,6 +12,11 @@ struct ht_prediction {
     struct ht_times model; /* of the very run under the emulated clock */
 };
 
+/* Writes why a step may take over 1.5 times its prediction, and what to do; "" if it does not. profiled: the prediction's
+   costs were measured. Returns buf. */
+enum { HT_STEP_COMMENT = 256 };
+const char *ht_step_comment(double step_ns, double predicted_ns, bool profiled, char buf[HT_STEP_COMMENT]);
+
 void ht_training_print(const struct ht_result *r, const struct ht_training *t, const struct ht_prediction *p,
                        const struct ht_persist *persist);
 /* Returns JSON that the caller owns. */

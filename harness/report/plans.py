@@ -4,9 +4,9 @@ draws one PNG from an experiment (results.py)."""
 import matplotlib.pyplot as plt
 from matplotlib.patches import Patch
 
-from bars import clusters, missing, split
+from bars import clusters, missing, shade, split
 from figures import SERIES_COLOURS, WIDTH, colour_of, legend, save
-from results import AXES, BadInput
+from results import AXES, BadInput, size
 
 PARTS = (("share of the batch, %", "#0072b2"), ("share of the state, %", "#d55e00"), ("peak of its memory, %", "#7f7f7f"))
 
@@ -124,4 +124,62 @@ def prediction(experiment, path):
     if errors:
         ax.set_title(f"mean absolute error {sum(errors) / len(errors):.1f}%, worst {max(errors):.1f}%")
     legend(figure, [Patch(color=SERIES_COLOURS[b], label=f"batch {batch}") for b, (batch,) in enumerate(batches)])
+    save(figure, path)
+
+
+def tokens(rate):
+    """Describes tokens/s in three digits: "21,600"."""
+    digits = len(str(int(rate)))
+    return f"{round(rate, 3 - digits):,.0f}" if digits > 2 else f"{rate:.3g}"
+
+
+APART = (0, 2, 4, 3, 5, 6, 7, 1, 10, 9, 8)  # of the series' colours: neighbours are unlike
+
+
+def main_memory(rows, cluster):
+    """Describes the main memory of a cluster's first node: ", 128 GB"; "" where no row tells it."""
+    for (name, _), found in rows.items():
+        for row in found if name == cluster else []:
+            for space in row.raw.get("memory") or []:
+                if space["tier"] == "host" and space["capacity_bytes"]:
+                    return f", {size(space['capacity_bytes'])}"
+    return ""
+
+
+def wins(experiment, path):
+    """Draws a grid of clusters by models. A cell has the colour of the fastest series, and says which of its systems that is and its
+    tokens/s. A cell whose points are not all there is left empty."""
+    rows, cells = {}, {}
+    for row in experiment.rows:
+        rows.setdefault((row.scenario["cluster"], row.scenario["model"]["name"]), []).append(row)
+    of_all = sum(len(v) for v in experiment.variants.values())
+    for at, found in rows.items():
+        if len(found) == of_all:
+            cells[at] = max((r for r in found if r.ok), key=lambda r: r["tokens_per_s"], default=None)
+    models = sorted({m for _, m in rows}, key=lambda m: next(r.scenario["model"]["params"] for r in experiment.rows
+                                                             if r.scenario["model"]["name"] == m))
+    clusters_of = list(dict.fromkeys(c for c, _ in rows))
+    won = [s for s in experiment.series if any(c and c.series == s for c in cells.values())]
+    colours = {s: SERIES_COLOURS[APART[i % len(APART)]] for i, s in enumerate(won)}
+    names = [f"{c}{main_memory(rows, c)}" for c in clusters_of]
+    figure, ax = plt.subplots(figsize=(WIDTH, 0.52 * len(clusters_of) + 0.9))
+    for (cluster, model), best in cells.items():
+        x, y = models.index(model), clusters_of.index(cluster)
+        face = shade(colours[best.series], 0.45) if best else "#f2f2f2"
+        ax.add_patch(plt.Rectangle((x + 0.02, y + 0.04), 0.96, 0.92, facecolor=face, linewidth=0))
+        ax.text(x + 0.5, y + 0.36, best.system if best else "nothing fits", ha="center", va="center", fontsize=8,
+                color="black" if best else "#777777")
+        if best:
+            ax.text(x + 0.5, y + 0.7, f"{tokens(best['tokens_per_s'])} tokens/s", ha="center", va="center", fontsize=7.5, color="#333333")
+    ax.set_xlim(0, len(models))
+    ax.set_ylim(len(clusters_of), 0)
+    ax.set_xticks([i + 0.5 for i in range(len(models))], models)
+    ax.set_yticks([i + 0.5 for i in range(len(clusters_of))], names)
+    ax.xaxis.tick_top()
+    ax.tick_params(length=0)
+    ax.grid(False)
+    for side in ax.spines.values():
+        side.set_visible(False)
+    figure.legend(handles=[Patch(color=shade(colours[s], 0.45), label=s) for s in won], loc="upper left", bbox_to_anchor=(0.03, 0.01),
+                  ncol=min(8, max(1, len(won))), columnspacing=1.4, handlelength=1.8)
     save(figure, path)

@@ -65,6 +65,8 @@ DRAWINGS = {
     "price": (figures.price, "Throughput over the price of the whole cluster, as the catalogue states it."),
     "rollback": (bars.rollback, "An iteration whose gradients overflow, beyond the devices' passes: the steps that nothing hides, "
                                 "and what the overflow adds."),
+    "wins": (plans.wins, "The fastest system of each model on each cluster, and its tokens/s. Every system has the micro-batch at which it is "
+                         "fastest, where the experiment says so."),
     "totals": (plans.totals, "Of all GPUs together."),
     "gains": (plans.gains, "Throughput over that of {}, and the highest peak of any device over its."),
     "parts": (plans.parts, "What each GPU takes of the batch, what it holds of the training state, and how full its memory is at the peak."),

@@ -226,6 +226,7 @@ static bool any_row(const json_t *rows, const char *key, const char *is)
 /* Prints "batch 8 x 1024 tokens in micro-batches of 8" without what a row has found for itself. */
 static void print_batch(const json_t *rows, const char *found, FILE *out)
 {
+    bool micro_batch = found && !strcmp(found, "micro_batch");
     bool batch = found && !strcmp(found, "batch"), seq = found && !strcmp(found, "seq");
     if (!batch) {
         fputs("batch ", out);
@@ -238,6 +239,10 @@ static void print_batch(const json_t *rows, const char *found, FILE *out)
         fputs(" tokens", out);
     }
     if (batch) return;
+    if (micro_batch) {
+        fputs(" in each system's fastest micro-batches", out);
+        return;
+    }
     fputs(" in micro-batches of ", out);
     if (print_distinct(rows, "micro_batch", out) == 0) fputs("the plan's sizes", out);
 }

@@ -32,7 +32,7 @@ const char *ht_system_title(const struct ht_system *system, const struct ht_scen
 void ht_scenario_print(const struct ht_scenario *s, enum ht_division division, FILE *out);
 
 /* Prints the heading and the rate note of rows of JSON that share a cluster; lists different values ("micro-batches of
-   1 or 8"). found: "batch" or "seq" if each row has found its own, which then stays out; or NULL. */
+   1 or 8"). found: "batch", "seq" or "micro_batch" if each row has found its own, which then stays out; or NULL. */
 void ht_rows_print_scenario(const json_t *rows, const char *found, FILE *out);
 
 /* Return JSON that the caller owns. */

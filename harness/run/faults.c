@@ -3,6 +3,7 @@
 #include "common/base/array.h"
 #include "common/base/rng.h"
 #include "common/base/text.h"
+#include "common/model/halves.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -66,7 +67,8 @@ static int64_t element_bytes(const struct ht_job *job, const struct ht_cpu_fault
                 continue;
             struct ht_model part = ht_tensor_model(t, &job->scenario.model);
             bytes = t->bytes;
-            params = ht_unit_params(&part, f->unit);
+            struct ht_range all = ht_sub_ops_params(&part, f->unit, t->label.sub_ops);
+            params = all.end - all.begin;
         }
     }
     return bytes / params;

@@ -46,6 +46,7 @@ static enum ht_status infeasible(struct ht_job *job, const char *status, const s
 static enum ht_status make_profile(const struct ht_options *o, struct ht_error *err, struct ht_job *job)
 {
     enum ht_status status = HT_OK;
+    job->profiled = o->plan.n_profiles > 0;
     for (int64_t i = 0; i < o->plan.n_profiles && status == HT_OK; i++) {
         struct ht_profile *more = NULL;
         status = ht_profile_load(o->plan.profiles[i], err, &more);

@@ -22,6 +22,7 @@ struct ht_job {
     struct ht_cluster *loaded_cluster; /* --cluster beside --load: has the costs */
     struct ht_cuda_reserve reserve;    /* of the GPU's memory, of HT_PLATFORM_GPU; not in the schedule's capacity */
     struct ht_profile *profile;
+    bool profiled; /* its costs are of --profile's files */
     struct ht_settings settings;
     struct ht_plan plan;
 

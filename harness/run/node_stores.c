@@ -4,6 +4,7 @@
 #include "common/comm/tags.h"
 #include "common/store/owners.h"
 
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -339,6 +340,19 @@ static void take_sums(struct ht_node_stores *s)
     }
 }
 
+/* Creates the workers of a save: training stands still, so its cores are free. A GPU and disks are read by one thread: NULL. */
+static struct ht_pool *saving_pool(const struct ht_node_stores *s)
+{
+    enum { MOST = 8 };
+    cpu_set_t cpus;
+    int32_t ranks;
+    ht_ranks_local(s->ranks, &ranks);
+    if (s->job->platform.kind == HT_PLATFORM_GPU || s->job->system->disk) return NULL;
+    if (sched_getaffinity(0, sizeof(cpus), &cpus) != 0 || CPU_COUNT(&cpus) < 2 * ranks) return NULL;
+    int32_t workers = CPU_COUNT(&cpus) / ranks;
+    return ht_pool_create(workers < MOST ? workers : MOST, NULL); /* NULL is a pool of one */
+}
+
 enum ht_status ht_node_stores_save(struct ht_node_stores *s, struct ht_stream *stream, struct ht_state *state,
                                    int64_t step, const struct ht_checkpoint_setting *settings, int n_settings,
                                    struct ht_error *err)
@@ -355,7 +369,9 @@ enum ht_status ht_node_stores_save(struct ht_node_stores *s, struct ht_stream *s
     struct ht_state facts = *state; /* one rank of a node writes the losses */
     if (!s->leads) facts.losses = (struct ht_losses){0};
     const char *to = s->dirs[MEMORY][0] ? s->dirs[MEMORY] : s->dirs[DISK];
-    status = ht_store_write(to, &s->part, &facts, settings, n_settings, read_own, &r, err);
+    struct ht_pool *pool = saving_pool(s);
+    status = ht_store_write_by(pool, to, &s->part, &facts, settings, n_settings, read_own, &r, err);
+    ht_pool_destroy(pool);
     status = ht_ranks_agree(s->ranks, status, err);
     if (status != HT_OK) return status;
     take_sums(s);

@@ -51,9 +51,9 @@ struct ht_parts_options {
 
 /* Several systems, models or claims. */
 struct ht_comparison_options {
-    const char *systems, *models; /* lists with commas */
-    const char *of;               /* "model", "batch", "seq"; NULL: model */
-    const char *ledger;           /* claims from a file instead of the built-in ones */
+    const char *systems, *models, *clusters; /* lists with commas */
+    const char *of;                          /* "model", "batch", "seq"; NULL: model */
+    const char *ledger;                      /* claims from a file instead of the built-in ones */
 };
 
 struct ht_measuring_options {
@@ -132,6 +132,7 @@ struct ht_options {
     const char *words[HT_MAX_WORDS]; /* not options: a system, a kind of list */
     int64_t n_words;
     bool json, help;
+    double price;  /* of the machine; 0: the catalogue's */
     bool why, all; /* footnotes; ablations and folded rows */
     const char *out, *trace;
     struct ht_scenario_request request;

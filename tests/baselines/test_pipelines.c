@@ -1,6 +1,10 @@
 /* The pipelines of this folder as systems, and ZeRO-3 with offloading by hand. */
 #include "baselines/baselines.h"
+#include "common/plan/candidate.h"
+#include "tests/support/draw.h"
 #include "tests/support/pipes.h"
+#include "tests/support/plans.h"
+#include "tests/support/scenario.h"
 
 static struct ht_schedule *build(const struct ht_system *system, const struct ht_scenario *sc, struct ht_settings set,
                                  struct ht_plan *plan)
@@ -179,6 +183,84 @@ END_TEST
  *     d2h                        GH G2 G1 G0                the last one 17 to 18
  *     cpu                                   O0 O1 O2 OH     18 to 22
  */
+/* Returns the bytes that device 0 of four needs, and the iteration's time, with --set. */
+static int64_t needs(const struct ht_scenario *sc, const char *set, int64_t *ns)
+{
+    struct ht_profile *costs = ht_profile_modelled(sc->cluster);
+    struct ht_candidate x = {0};
+    struct ht_plan plan = {0};
+    struct ht_error err = {0};
+    ck_assert_msg(!plan_at(&ht_dapple, sc, costs, set, &err, &plan), "%s: %s", set, err.text);
+    ck_assert_msg(!ht_candidate_prove(&ht_dapple, sc, &plan, &err, &x), "%s: %s", set, err.text);
+    ck_assert_msg(!ht_candidate_simulate(&x, sc, costs, &err, ns), "%s: %s", set, err.text);
+    int64_t bytes = x.proof.spaces[ht_space(x.schedule, HT_DEVICE, 0)].peak_bytes;
+    ht_candidate_free(&x);
+    ht_plan_free(&plan);
+    ht_profile_destroy(costs);
+    return bytes;
+}
+
+/* again= with one choice for all blocks is recompute= with it. */
+START_TEST(recomputes_by_block)
+{
+    static const char *const alike[][2] = {
+        {"again=0,0,0,0", "recompute=0"}, {"again=255,255,255,255", "recompute=1"}, {"again=4,4,4,4", "recompute=2"}};
+    struct ht_scenario sc = scenario_from(
+        &(struct ht_scenario_request){.model = "gpt-tiny", .cluster = "autohete-4gpu", .batch = 8, .micro_batch = 1});
+    for (size_t i = 0; i < HT_COUNT(alike); i++) {
+        int64_t a_ns, b_ns, a = needs(&sc, alike[i][0], &a_ns), b = needs(&sc, alike[i][1], &b_ns);
+        ck_assert_msg(a == b && a_ns == b_ns, "%s: %ld bytes, %ld ns; %s: %ld, %ld", alike[i][0], (long)a, (long)a_ns,
+                      alike[i][1], (long)b, (long)b_ns);
+    }
+    ht_scenario_free(&sc);
+}
+END_TEST
+
+/* Any sub-ops of any blocks make a graph that is proved, which needs no more memory and no less time than one that drops nothing; also
+   where stages end inside blocks. */
+START_TEST(recomputes_any_sub_ops)
+{
+    static const char *const cuts[] = {"blocks=1,1,1,1", "halves=1,2,3,2", "halves=3,1,1,3"};
+    struct ht_scenario sc = scenario_from(
+        &(struct ht_scenario_request){.model = "gpt-tiny", .cluster = "autohete-4gpu", .batch = 8, .micro_batch = 1});
+    struct draw d = {.seed = 31};
+    for (int i = 0; i < 90; i++) {
+        int64_t ns, least_ns;
+        char set[96];
+        snprintf(set, sizeof set, "%s again=0,0,0,0", cuts[i % 3]);
+        int64_t most = needs(&sc, set, &least_ns);
+        int masks[4]; /* the extremes now and then */
+        for (int k = 0; k < 4; k++) masks[k] = below(&d, 4) ? below(&d, 256) : (1 << below(&d, 9)) - 1;
+        snprintf(set, sizeof set, "%s again=%d,%d,%d,%d", cuts[i % 3], masks[0], masks[1], masks[2], masks[3]);
+        int64_t bytes = needs(&sc, set, &ns);
+        ck_assert_msg(bytes <= most && ns >= least_ns, "%s: %ld of %ld bytes, %ld of %ld ns", set, (long)bytes,
+                      (long)most, (long)ns, (long)least_ns);
+    }
+    ht_scenario_free(&sc);
+}
+END_TEST
+
+START_TEST(refuses_blocks)
+{
+    static const struct {
+        const char *set, *says;
+    } cases[] = {{"again=1,1", "again has 2 elements; expected 4, one a block"},
+                 {"again=1,1,1,1 c=1", "again is set beside c; expected one of them"},
+                 {"again=0,0,0,0 recompute=1", "again is set beside recompute; expected one of them"},
+                 {"again=0,0,0,256", "256"}};
+    struct ht_scenario sc = scenario_from(
+        &(struct ht_scenario_request){.model = "gpt-tiny", .cluster = "autohete-4gpu", .batch = 8, .micro_batch = 1});
+    for (size_t i = 0; i < HT_COUNT(cases); i++) {
+        struct ht_plan plan = {0};
+        struct ht_error err = {0};
+        ck_assert_int_eq(plan_with(&ht_dapple, &sc, cases[i].set, &err, &plan), HT_BAD_INPUT);
+        ck_assert_msg(strstr(err.text, cases[i].says), "'%s' lacks '%s'", err.text, cases[i].says);
+        ht_plan_free(&plan);
+    }
+    ht_scenario_free(&sc);
+}
+END_TEST
+
 START_TEST(zero3_offload)
 {
     struct ht_scenario sc = pipe_scenario(1, 1, 2, 1);
@@ -218,6 +300,9 @@ int main(void)
     tcase_add_test(tc, keeps_activations);
     tcase_add_test(tc, recomputes_segments);
     tcase_add_test(tc, recomputes_blocks);
+    tcase_add_test(tc, recomputes_by_block);
+    tcase_add_test(tc, recomputes_any_sub_ops);
+    tcase_add_test(tc, refuses_blocks);
     tcase_add_test(tc, zero3_offload);
     return pipe_main("pipelines as systems", tc);
 }

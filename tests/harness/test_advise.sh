@@ -46,6 +46,18 @@ run 3 advise --model llama-13b --gpus rtx3090 --ram 64GB --systems zero_offload,
 grep -q 'Nothing here trains this model' out || fail "no answer: $(cat out)"
 grep -q 'disks a node .*it runs .*lohan' out || fail "disks would make lohan run: $(cat out)"
 
+# Prices: the catalogue's, or one's own in any unit; none where neither is there.
+one=(--model gpt2-124m --systems zero_offload --batch 4)
+run 0 advise "${one[@]}" --cluster lohan-4090 --json
+[ "$(json out 'd["price"], d["price_unit"]')" = "($((15698 + 12 * 308)).0, 'USD')" ] || fail "the catalogue's price: $(json out 'd["price"]')"
+run 0 advise "${one[@]}" --gpus rtx4090 --ram 64GB --json
+[ "$(json out 'd["price"]')" = None ] || fail "a machine without a price has one"
+rate=$(json out 'd["best"][0]["tokens_per_s"]')
+run 0 advise "${one[@]}" --gpus rtx4090 --ram 64GB --price 2000
+said=$(sed -n 's/^   \([0-9,.]*\) tokens\/s per 1000 units .*/\1/p' out | tr -d ,)
+"$python" -c 'import sys; a, b = map(float, sys.argv[1:]); sys.exit(abs(a / (b / 2) - 1) > 0.006)' "$said" "$rate" ||
+    fail "$rate tokens/s for 2000 are said to be $said per 1000"
+refused 2 "--price: -1 is out of range" advise "${one[@]}" --gpus rtx4090 --ram 64GB --price -1
 refused 2 "--model is missing" advise --gpus rtx4090 --ram 64GB
 refused 2 "--gpus or --cluster is missing" advise --model gpt-tiny
 refused 2 "the memory of a node is missing; expected for example --ram 128GB" advise --model gpt-tiny --gpus rtx4090

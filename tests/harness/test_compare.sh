@@ -28,10 +28,22 @@ for a, b in zip(d["rows"], rows):
     else:
         assert a["reason"] == b["reason"] and a["reason"].startswith("OOM at") and not b["samples_per_s"]
 PY
-run 0 sim zero_offload_ckpt --model autohete-2b --cluster autohete-1gpu --json
-one=$(json out 'd["iteration_time_s"]')
+# Each row has the micro-batch of the fastest simulation.
 many=$(json deep/er/compare.json 'd["rows"][3]["iteration_time_s"]')
-[ "$one" = "$many" ] || fail "sim says $one, compare $many"
+best=$(for m in 1 2 4 8; do
+    run 0 sim zero_offload_ckpt --model autohete-2b --cluster autohete-1gpu --micro-batch $m --json
+    json out '(d["iteration_time_s"], d["scenario"]["micro_batch"])'
+done | sort -V | head -1)
+[ "$best" = "$(json deep/er/compare.json '(d["rows"][3]["iteration_time_s"], d["rows"][3]["scenario"]["micro_batch"])')" ] ||
+    fail "sim's fastest is $best, compare says $many"
+run 0 compare --systems zero_offload,gpipe --models gpt2-124m --clusters autohete-1gpu,autohete-4gpu --batch 8 --micro-batch 1 --json
+[ "$(json out '[(r["system"], r["scenario"]["cluster"], r["scenario"]["micro_batch"]) for r in d["rows"]]')" = \
+    "[('zero_offload', 'autohete-1gpu', 1), ('gpipe', 'autohete-1gpu', 1), ('zero_offload', 'autohete-4gpu', 1), ('gpipe', 'autohete-4gpu', 1)]" ] ||
+    fail "rows of two clusters: $(json out '[(r["system"], r["scenario"]["cluster"]) for r in d["rows"]]')"
+run 0 sim gpipe --model gpt2-124m --cluster autohete-4gpu --batch 8 --micro-batch 1 --json
+cp out sim.json
+run 0 compare --systems gpipe --models gpt2-124m --clusters autohete-4gpu --batch 8 --micro-batch 1 --json
+[ "$(json out 'd["rows"][0]["iteration_time_s"]')" = "$(json sim.json 'd["iteration_time_s"]')" ] || fail "a cluster of several is another"
 
 # Where the catalogue states prices, rates over them: a server of $14,098 with a GPU of $1,600 and SSDs of $308 each.
 [ "$(json out 'any("usd" in key for key in d)')" = False ] || fail "a cluster without a price has one: $(cat out)"
@@ -104,5 +116,7 @@ run 0 compare --systems in_memory --models "gpt-m*,gpt-mini,$root/tests/data/gpt
 refused 2 "no built-in model matches 'nope-\*'" compare --models 'nope-*' --cluster local --out never
 refused 2 "slow.yaml/never: cannot be made: Not a directory" compare --models gpt-mini --cluster local --out slow.yaml/never
 refused 2 "unknown system 'nope'" compare --systems nope --models autohete-2b --cluster autohete-1gpu --out never
+refused 2 "unknown cluster 'nope'" compare --models gpt2-124m --clusters autohete-1gpu,nope --out never
+refused 2 "expected --cluster, --gpus or --clusters" compare --models gpt2-124m --clusters autohete-1gpu --cluster autohete-1gpu --out never
 [ ! -e never ] || fail "a refused comparison made its directory"
 finish

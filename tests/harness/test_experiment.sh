@@ -45,6 +45,37 @@ printf '%b\n' "$head\ndevice_memory: [80 GB]" >big.yaml
 refused 2 "bad, zero_offload on autohete-2b: .*80 GB" experiment big.yaml --out big
 [ ! -e big ] || fail "an experiment without a point made its directory"
 
+# ---- every model on every cluster ----
+
+grid='name: grid\nmodels: [gpt2-124m, gpt-tiny]\nbatches: [4]\nseqs: [64]\nsystems: [ddp, zero_offload]\nfigure: wins\nbest_micro_batch: true\n'
+bad "8:12: key 'clusters\[0\]': unknown cluster" "${grid}clusters: [autohete-9gpu]"
+bad "8:27: key 'clusters\[1\]': stands in the list twice" "${grid}clusters: [autohete-1gpu, autohete-1gpu]"
+bad "9:1: key 'clusters': not allowed beside 'cluster'" "${grid}cluster: autohete-1gpu\nclusters: [autohete-1gpu]"
+bad "8:1: key 'micro_batch': not allowed beside 'best_micro_batch'" "${grid}micro_batch: 2\ncluster: autohete-1gpu"
+printf '%b\n' "${grid}clusters: [autohete-1gpu, \"gpus=rtx4090:2;ram=64GB\"]" >grid.yaml
+run 0 experiment grid.yaml --out grid
+grep -Eq '^gpt-tiny +gpus=rtx4090:2;ram=64GB ' out || fail "the table does not name the cluster: $(cat out)"
+"$python" - grid/results.json >cases <<'PY'
+import json, sys
+
+rows = json.load(open(sys.argv[1]))["rows"]
+assert len(rows) == 8
+for r in rows[1::2]:  # zero_offload, whose rows say the micro-batch
+    print(r["scenario"]["model"]["name"], "--cluster autohete-1gpu" if r["scenario"]["cluster"] == "autohete-1gpu" else "--gpus rtx4090:2 --ram 64GB",
+          r["scenario"]["micro_batch"], r["iteration_time_s"], sep=",")
+PY
+[ "$(wc -l <cases)" = 4 ] || fail "the grid has other rows: $(cat cases)"
+while IFS=, read -r model cluster micro seconds; do
+    for m in 1 2 4; do
+        [ "$m" != 4 ] || [ "$cluster" = "--cluster autohete-1gpu" ] || continue
+        # shellcheck disable=SC2086 # several words
+        run 0 sim zero_offload --model "$model" $cluster --batch 4 --seq 64 --micro-batch "$m" --json
+        [ "$(json out "d['iteration_time_s'] $([ "$m" = "$micro" ] && echo == || echo '>=') $seconds")" = True ] ||
+            fail "$model on $cluster: $seconds s with micro-batches of $micro, and with $m $(json out 'd["iteration_time_s"]')"
+    done
+done <cases
+run 0 report grid
+
 # ---- on recovery ----
 
 recovery='name: bad\nfigure: recovery\nmodels: [autohet-gpt3-3b]\n'

@@ -21,6 +21,14 @@ refused 2 "blocks has 2 elements; expected 4, one a stage" "${four[@]}" --set bl
 refused 2 "blocks has 3 elements; expected 4, one a stage" "${four[@]}" --set pipelines=3,1 --set l=4,4 --set blocks=2,1,1
 refused 2 "the stages of a pipeline have 5 blocks: expected the 4 of llama-tiny" "${four[@]}" --set blocks=2,1,1,1
 
+# Plans that are forced as a whole, in half blocks, too.
+shape=(sim megatron_3d "${model[@]}" --cluster autohete-4gpu --batch 8 --micro-batch 1 "--set=pipelines=2,2" "--set=l=4,4")
+run 0 "${shape[@]}" --set place=0,2,1,3 --set halves=3,5
+grep -q "^plan: pipelines=2,2 l=4,4 halves=3,5 place=0,2,1,3" out || fail "forced half blocks: $(grep ^plan out)"
+refused 2 "blocks is not set; expected pipelines, l, blocks and place together" "${shape[@]}" --set place=0,2,1,3
+refused 2 "blocks is not set; expected" sim megatron_3d "${model[@]}" --cluster autohete-4gpu --batch 8 --set pipelines=2,2 --set l=4,4
+refused 2 "l is not set; expected|pipelines is not set; expected" sim megatron_3d "${model[@]}" --cluster autohete-4gpu --batch 8 --set halves=3,5
+
 common=("${model[@]}" --data "$text" --steps 4)
 needs_ranks "${common[@]}"
 

@@ -36,7 +36,7 @@ kill_one() {
     case $((RANDOM % 4)) in
     0) victims=$1 ;;
     1) victims=$(job) ;;
-    *) victims=$(ranks_of "$1" | shuf -n 1 --random-source=<(yes $RANDOM)) ;;
+    *) victims=$(ranks_of "$1" | shuf -n 1 --random-source=<(yes "$RANDOM")) ;;
     esac
     # shellcheck disable=SC2086 # words
     kill -KILL ${victims:-$1} 2>/dev/null || true

@@ -48,7 +48,7 @@ relay() {
         same wanted part.csv "$name: $part, step $at"
     done
 }
-relay llama --model llama-tiny "${common[@]}" -- in_memory "gpipe --ranks 2" "fsdp --cluster nodes.yaml" "sysx --ranks 2" \
+relay llama --model llama-tiny "${common[@]}" -- in_memory "gpipe --ranks 2 --set halves=3,5" "fsdp --cluster nodes.yaml" "sysx --ranks 2" \
     "zero_offload --ranks 4"
 run 0 list stores parts remote --check --json
 [ "$(json out '[(v["step"], v["whole"]) for v in d["versions"]]')" = "[(5, True), (4, True), (3, False)]" ] || fail "list: $(cat out)"
@@ -245,19 +245,20 @@ before=0 on_disk=0 in_save=0
 for ((i = 0; i < kills; i++)); do
     "$hetbench" "${killed[@]}" --steps 100000 >out 2>err &
     pid=$!
-    for ((k = 0; k < 100; k++)); do
+    for ((k = 0; k < 600; k++)); do
         sleep 0.1
-        [ "$(find "$memory/killed" -name 'rank-*.json' 2>/dev/null | wc -l)" -lt 4 ] || break
+        [ "$(find "$memory/killed" -name 'rank-*.json' 2>/dev/null | wc -l)" -ge 4 ] && [ -n "$(ranks_of "$pid")" ] && break
     done
     sleep "0.$((RANDOM % 9))$((RANDOM % 9))"
     rank=$(ranks_of "$pid" | shuf -n 1 --random-source=<(yes "$i"))
-    kill -KILL "${rank:-0}" 2>/dev/null || fail "kill $i: no rank is there: $(cat err)"
+    [ -n "$rank" ] && kill -KILL "$rank" 2>/dev/null || fail "kill $i: no rank is there: $(cat err)"
     wait "$pid" || true
     unfinished && in_save=$((in_save + 1))
     [ $((i % 2)) = 0 ] || rm -rf "$memory/killed/node-0001" # the node went down with it
     newest=$(newest_of killed "$memory/killed")
     [ "$newest" -gt 0 ] && [ "$newest" -ge $((i % 2 ? on_disk : before)) ] || fail "kill $i: the newest whole step went from $before, on disk $on_disk, to $newest"
     before=$newest on_disk=$(newest_of killed)
+    [ $((i % 25)) != 24 ] || echo "$((i + 1)) kills up to step $before, $in_save of them in a save"
 done
 run 0 train in_memory --model gpt-mini "${common[@]}" --steps $((before + 2)) --losses whole.csv
 run 0 "${killed[@]}" --steps $((before + 2)) --losses part.csv

@@ -270,6 +270,11 @@ START_TEST(cut_inside)
     ck_assert_int_eq(through(r.trace, "rank 1 pcie h2d"), 3 * X);
     ck_assert_int_eq(resident_on(r.s, 1, HT_MOMENTUM), 4 * first);
     ck_assert_int_eq(resident_on(r.s, 0, HT_MOMENTUM), 4 * (all - first));
+    x.style.halves = false, x.style.n_blocks = 0;
+    struct ht_schedule *whole = build(&x, true); /* a block each: the same sums in the same order */
+    ck_assert(ht_schedule_sum_order(r.s, &x.sc.model, &x.sc.numerics, x.sc.batch) ==
+              ht_schedule_sum_order(whole, &x.sc.model, &x.sc.numerics, x.sc.batch));
+    ht_schedule_destroy(whole);
     pipe_run_free(&r);
     ht_scenario_free(&x.sc);
 }

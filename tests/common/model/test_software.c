@@ -19,7 +19,7 @@ START_TEST(every_name_loads)
         ck_assert_str_eq(s.name, name);
         ck_assert(s.source[0]);
     }
-    ck_assert_int_eq(n, 4);
+    ck_assert_int_eq(n, 6);
 }
 END_TEST
 

@@ -1,5 +1,6 @@
 /* Reports against hand arithmetic: rates, FLOPs, memory by class, tables, and files that are whole or not there. */
 #include "harness/run/output.h"
+#include "harness/cli/train_report.h"
 #include "harness/result/result.h"
 #include "harness/result/table.h"
 #include "harness/run/simulate.h"
@@ -254,6 +255,19 @@ START_TEST(files_are_whole_or_absent)
 }
 END_TEST
 
+START_TEST(a_step_far_above_its_prediction_is_commented)
+{
+    char text[HT_STEP_COMMENT];
+    ck_assert_str_eq(ht_step_comment(1.5e9, 1e9, false, text), "");
+    ck_assert_str_eq(ht_step_comment(0.2e9, 1e9, true, text), "");
+    ck_assert_str_eq(ht_step_comment(1e9, 0, false, text), ""); /* nothing was predicted */
+    ck_assert_msg(!strncmp(ht_step_comment(2.5e9, 1e9, false, text), "a step takes 2.5 times its prediction: ", 39) &&
+                      strstr(text, "hetbench profile"),
+                  "%s", text);
+    ck_assert_msg(!strstr(ht_step_comment(2.5e9, 1e9, true, text), "hetbench profile"), "%s", text);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("result");
@@ -264,6 +278,7 @@ int main(void)
     tcase_add_test(tc, vectors_of_a_plan);
     tcase_add_test(tc, tables);
     tcase_add_test(tc, tables_fit);
+    tcase_add_test(tc, a_step_far_above_its_prediction_is_commented);
     tcase_add_test(tc, files_are_whole_or_absent);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);
