@@ -112,9 +112,9 @@ static enum ht_status check_limits(int32_t ranks, struct ht_error *err)
 
 /* Waits for the keeper's report and passes interrupts on to it. Returns the reported status, or HT_FAILED when the
    keeper was killed. */
-static enum ht_status wait_for_keeper(int keeper, struct ht_error *err)
+static enum ht_status wait_for_keeper(int keeper, struct ht_launch_loss *loss, struct ht_error *err)
 {
-    struct ht_error report;
+    struct ht_keeper_report report;
     ssize_t got = -1;
     for (int n_sent = 0; got < 0;) {
         struct pollfd p = {.fd = keeper, .events = POLLIN};
@@ -125,12 +125,14 @@ static enum ht_status wait_for_keeper(int keeper, struct ht_error *err)
     }
     if (got != (ssize_t)sizeof(report))
         return ht_fail(err, HT_FAILED, "the process that keeps the ranks was killed, which ends all of them");
-    if (err) *err = report;
-    return report.status;
+    if (err) *err = report.outcome;
+    loss->rank = report.lost;
+    return report.outcome.status;
 }
 
-enum ht_status ht_launch(int32_t ranks, char *const argv[], struct ht_error *err)
+enum ht_status ht_launch(int32_t ranks, char *const argv[], struct ht_launch_loss *loss, struct ht_error *err)
 {
+    *loss = (struct ht_launch_loss){.rank = -1};
     char folder[4000];
     struct ht_launch_command c;
     int lock = -1, ends[2], fd;
@@ -156,7 +158,7 @@ enum ht_status ht_launch(int32_t ranks, char *const argv[], struct ht_error *err
     if (pid < 0) {
         status = ht_fail(err, HT_FAILED, "cannot start mpirun: %s", strerror(errno));
     } else {
-        status = wait_for_keeper(ends[0], err);
+        status = wait_for_keeper(ends[0], loss, err);
         close(ends[0]);
         while (waitpid(pid, NULL, 0) < 0 && errno == EINTR) continue;
         ht_keeper_end_children(job.name); /* the keeper has ended them unless it was killed */

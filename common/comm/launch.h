@@ -8,7 +8,8 @@
  *                   '-- rank 1 ..
  *
  * When one process dies, the others end. The keeper has a socket to each rank and to the launcher, so it knows at once
- * that one has died; it gives mpirun some seconds to end the others, then kills all. The kernel kills mpirun when the
+ * that one has died, and kills all. After a failure that a rank reports, others may report, too: mpirun has some seconds
+ * to end them. The kernel kills mpirun when the
  * keeper dies, and the ranks when mpirun does. The launcher adopts and kills ranks that have not asked the kernel for
  * that yet. A second Ctrl-C ends all at once.
  *
@@ -34,11 +35,17 @@ enum ht_status ht_launched_ranks(struct ht_error *err, int32_t *ranks);
 /* Returns true when ht_launch started this process, and not a user's own mpirun. */
 bool ht_launched_here(void);
 
+/* Who was lost, when a job ended because of that. */
+struct ht_launch_loss {
+    int32_t rank;   /* that was killed; -1: not known, or none */
+    char host[256]; /* over several hosts: the rank's, or the host that was lost itself; "": not known, or none */
+};
+
 /* Starts /proc/self/exe in `ranks` processes with these arguments (argv[0] first, NULL last) and waits for their end.
    Returns the first error that a rank reported, with its text; HT_FAILED when one died without a report; HT_INFEASIBLE
-   when mpirun is missing or a rank ran out of memory. All their processes have ended when it returns. Takes SIGINT,
+   when mpirun is missing or a rank ran out of memory. Fills in *loss. All their processes have ended when it returns. Takes SIGINT,
    SIGTERM and SIGHUP over from ht_interrupt_install. */
-enum ht_status ht_launch(int32_t ranks, char *const argv[], struct ht_error *err);
+enum ht_status ht_launch(int32_t ranks, char *const argv[], struct ht_launch_loss *loss, struct ht_error *err);
 
 struct ht_launch_where {
     const char *hosts; /* those of ht_host_slots */
@@ -50,7 +57,7 @@ struct ht_launch_where {
    same path. Returns the first error that a rank reported; HT_FAILED, naming the host, when a rank was killed or a host
    lost; HT_INFEASIBLE when mpirun is missing. */
 enum ht_status ht_launch_hosts(int32_t ranks, const struct ht_launch_where *where, char *const argv[],
-                               struct ht_error *err);
+                               struct ht_launch_loss *loss, struct ht_error *err);
 
 /* Runs Open MPI's daemon on a host, for mpirun: this program as `program HT_LAUNCH_GUARD SECONDS orted ..`. words:
    [SECONDS, orted, ..], NULL last. Ends the daemon when its connection to mpirun has not lived for so long, or has been

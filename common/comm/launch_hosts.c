@@ -219,14 +219,21 @@ static bool find_host_of(const char *hosts, long rank, char *out, size_t cap)
     return false;
 }
 
+static void lose(struct ht_launch_loss *loss, int32_t rank, const char *host)
+{
+    loss->rank = rank;
+    snprintf(loss->host, sizeof(loss->host), "%s", host);
+}
+
 /* Describes a rank that died before MPI knew it: mpirun then says its number and 128 plus the signal, and no host. */
-static bool died_early(const struct output *o, const char *hosts, struct ht_error *err)
+static bool died_early(const struct output *o, const char *hosts, struct ht_launch_loss *loss, struct ht_error *err)
 {
     const char *name = strstr(o->mpirun, "Process name: [["), *end = name ? strstr(name, "],") : NULL,
                *code = name ? strstr(name, "Exit code: ") : NULL;
     char host[256];
     long signal = code ? strtol(code + strlen("Exit code: "), NULL, 10) - 128 : 0;
     if (!end || signal <= 0 || !find_host_of(hosts, strtol(end + 2, NULL, 10), host, sizeof(host))) return false;
+    lose(loss, (int32_t)strtol(end + 2, NULL, 10), host);
     ht_fail(err, HT_FAILED, "rank %ld on host %s was killed by signal %ld, which ends all of them",
             strtol(end + 2, NULL, 10), host, signal);
     return true;
@@ -234,7 +241,7 @@ static bool died_early(const struct output *o, const char *hosts, struct ht_erro
 
 /* Returns why the job ended, from mpirun's exit status and what was printed. */
 static enum ht_status outcome(const struct output *o, int waited, const char *hosts, int64_t start_s,
-                              struct ht_error *err)
+                              struct ht_launch_loss *loss, struct ht_error *err)
 {
     int code = WIFEXITED(waited) ? WEXITSTATUS(waited) : -1;
     char rank[32], host[256], signal[32];
@@ -243,16 +250,18 @@ static enum ht_status outcome(const struct output *o, int waited, const char *ho
     if (code == 0) return HT_OK;
     if (code == 127) return ht_fail(err, HT_INFEASIBLE, "mpirun is not installed (Debian: openmpi-bin)");
     if (lost && (lost = strstr(lost, "Remote daemon")) && word_after(lost, "on node ", host, sizeof(host)))
-        return ht_fail(err, HT_FAILED, "host %s was lost, which ends all ranks", host);
+        return lose(loss, -1, host), ht_fail(err, HT_FAILED, "host %s was lost, which ends all ranks", host);
     if (noticed && word_after(noticed, "process rank ", rank, sizeof(rank)) &&
         word_after(noticed, "on node ", host, sizeof(host)) &&
         word_after(noticed, "exited on signal ", signal, sizeof(signal)))
-        return ht_fail(err, HT_FAILED, "rank %s on host %s was killed by signal %s, which ends all of them", rank, host,
+        return lose(loss, (int32_t)strtol(rank, NULL, 10), host),
+               ht_fail(err, HT_FAILED, "rank %s on host %s was killed by signal %s, which ends all of them", rank, host,
                        signal);
     bool known = code == HT_FAILED || code == HT_BAD_INPUT || code == HT_INFEASIBLE || code == HT_INTERRUPTED;
     if (ht_interrupt_count()) return ht_fail(err, HT_INTERRUPTED, "%s", o->said[0] ? o->said : "interrupted");
     if (o->said[0]) return ht_fail(err, known ? (enum ht_status)code : HT_FAILED, "%s", o->said);
     bool names_it = !o->begun && (find_missing(o, hosts, host, sizeof(host)) || find_silent(hosts, host, sizeof(host)));
+    if (names_it && !strstr(host, " or ")) lose(loss, -1, host);
     if (strstr(o->mpirun, "unable to reliably start"))
         return ht_fail(
             err, HT_FAILED,
@@ -266,7 +275,7 @@ static enum ht_status outcome(const struct output *o, int waited, const char *ho
         return ht_fail(err, HT_FAILED,
                        "the ranks' start did not go on for %lld s: a host may have been lost (--start-timeout)",
                        (long long)start_s);
-    if (died_early(o, hosts, err)) return HT_FAILED;
+    if (died_early(o, hosts, loss, err)) return HT_FAILED;
     const char *why = o->n_mpirun ? o->mpirun : o->noted;
     if (code < 0)
         return ht_fail(err, HT_FAILED, "mpirun was killed by signal %d, which ends all ranks", WTERMSIG(waited));
@@ -323,7 +332,8 @@ static void end_session(pid_t mpirun)
     if (proc) closedir(proc);
 }
 
-/* Passes on what mpirun prints, and interrupts to it, until it has ended. Kills it, and sets o->late, when the start
+/* Passes on what mpirun prints, and interrupts to it, until it has ended. The first is for the ranks, once they have begun: mpirun
+   passes SIGUSR1 on and waits, so that they have the time for a save. Kills it, and sets o->late, when the start
    does not go on, or when it has not ended some seconds after a second interrupt. */
 static int follow(pid_t mpirun, int output, int64_t start_s, struct output *o)
 {
@@ -334,7 +344,7 @@ static int follow(pid_t mpirun, int output, int64_t start_s, struct output *o)
     for (int n_sent = 0;;) {
         struct pollfd p = {.fd = output, .events = POLLIN};
         if (open) poll(&p, 1, 100);
-        for (; n_sent < ht_interrupt_count(); n_sent++) kill(mpirun, SIGINT);
+        for (; n_sent < ht_interrupt_count(); n_sent++) kill(mpirun, o->begun && n_sent == 0 ? SIGUSR1 : SIGINT);
         if (open && p.revents) open = read_output(o, output);
         if (n_sent > 1 && second_ms < 0) second_ms = ht_now_ms();
         bool late = !o->begun && ht_now_ms() - o->moved_ms > 1000 * start_s;
@@ -352,8 +362,9 @@ static int follow(pid_t mpirun, int output, int64_t start_s, struct output *o)
 }
 
 enum ht_status ht_launch_hosts(int32_t ranks, const struct ht_launch_where *where, char *const argv[],
-                               struct ht_error *err)
+                               struct ht_launch_loss *loss, struct ht_error *err)
 {
+    *loss = (struct ht_launch_loss){.rank = -1};
     struct ht_launch_command c;
     int ends[2];
     if (pipe2(ends, O_CLOEXEC)) return ht_fail(err, HT_FAILED, "cannot start mpirun: %s", strerror(errno));
@@ -379,7 +390,7 @@ enum ht_status ht_launch_hosts(int32_t ranks, const struct ht_launch_where *wher
     } else {
         struct output *o = HT_NEW(struct output);
         int waited = follow(mpirun, ends[0], where->start_s, o);
-        status = outcome(o, waited, where->hosts, where->start_s, err);
+        status = outcome(o, waited, where->hosts, where->start_s, loss, err);
         free(o->reached.names);
         free(o->connected.names);
         free(o);

@@ -24,7 +24,7 @@ enum {
     STARTING_MS = 2,  /* how often to look for mpirun's children until all have connected */
     ENDING_MS = 5,    /* how often to ask whether mpirun has ended, once a rank has */
     QUIET_MS = 200,   /* how often to look otherwise */
-    GRACE_S = 3,      /* after a rank's death mpirun ends within this time, or it hangs */
+    GRACE_S = 3,      /* after a rank's report of a failure mpirun ends within this time, or it hangs */
     UNKNOWN_CODE = -1 /* the kernel no longer knows how the process ended */
 };
 
@@ -32,7 +32,8 @@ struct rank {
     pid_t pid;
     int32_t rank; /* -1: not known */
     int link;     /* -1: not connected yet, or no longer */
-    bool ok, gone;
+    bool begun;   /* MPI has started */
+    bool ok, reported, gone;
 };
 
 struct keeper {
@@ -51,6 +52,8 @@ struct keeper {
     struct ht_error first; /* the first error that a rank reported, if none had died without a report before */
     bool died;             /* a rank died without a report before any reported an error */
     int32_t dead;          /* its number; -1: not known */
+    bool at_work;          /* it had begun */
+    int32_t lost;          /* the first rank that died without a report, whoever reported an error before; -1: none */
     int code;              /* how it ended, in waitpid's form */
     char printed[4096];    /* the beginning of mpirun's output; ends with a zero */
     size_t n_printed;
@@ -155,7 +158,8 @@ static void set_deadline(struct keeper *k)
     if (!k->deadline_ns) k->deadline_ns = ht_now_ns() + (int64_t)GRACE_S * 1000000000;
 }
 
-/* Records that a rank's process has ended. The others may wait for one that did not end well. */
+/* Records that a rank's process has ended. The others may wait for one that did not end well. After one that left no report in the
+   middle of its work they are ended at once: mpirun would take seconds for that. Before, mpirun may have a reason to print. */
 static void record_end(struct keeper *k, struct rank *r)
 {
     int parent, code = 0;
@@ -166,9 +170,12 @@ static void record_end(struct keeper *k, struct rank *r)
     r->gone = true;
     for (size_t i = 0; i < k->n; i++) all &= k->ranks[i].gone;
     if (!r->ok || (all && k->n_connected == k->job->ranks)) set_deadline(k);
+    if (!r->reported && r->begun) k->deadline_ns = 1; /* long ago */
+    if (!r->reported && k->lost < 0) k->lost = r->rank;
     if (r->ok || k->first.status || k->died) return;
     k->died = true;
     k->dead = r->rank;
+    k->at_work = r->begun;
     k->code = known && code ? code : UNKNOWN_CODE; /* 0: no permission to read it */
 }
 
@@ -243,9 +250,11 @@ static void handle_message(struct keeper *k, struct rank *r, const struct ht_lau
         send(r->link, (char[]){k->interrupts > 0}, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
         return;
     case HT_LAUNCH_STREAMS:
+        r->begun = true;
         give_streams(r->link);
         return;
     case HT_LAUNCH_ENDED:
+        r->reported = true;
         r->ok = w->error.status == HT_OK;
         if (!r->ok && !k->first.status && !k->died) k->first = w->error;
     }
@@ -421,7 +430,7 @@ static enum ht_status death(const struct keeper *k, int waited, struct ht_error 
     char who[32] = "a rank", why[800];
     int signo = killed_by(k, waited), status = WEXITSTATUS(k->code != UNKNOWN_CODE ? k->code : waited);
     if (k->dead >= 0) snprintf(who, sizeof(who), "rank %d", k->dead);
-    explain(k, !signo, why, sizeof(why));
+    explain(k, !signo && !k->at_work, why, sizeof(why));
     if (signo) return ht_fail(err, HT_FAILED, "%s was killed by signal %d, which ends all of them%s", who, signo, why);
     if (status == HT_INFEASIBLE) /* from ht_out_of_memory */
         return ht_fail(err, HT_INFEASIBLE, "%s ran out of memory, which ends all of them", who);
@@ -456,8 +465,9 @@ static enum ht_status outcome(const struct keeper *k, int waited, struct ht_erro
 _Noreturn void ht_keeper(const struct ht_keeper_job *job, int launcher)
 {
     const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE};
-    struct keeper k = {.job = job, .launcher = launcher, .output = -1};
-    struct ht_error err = {0};
+    struct keeper k = {.job = job, .launcher = launcher, .output = -1, .lost = -1};
+    struct ht_keeper_report report = {.lost = -1};
+    struct ht_error *err = &report.outcome;
     int waited = 0;
     setsid();
     for (size_t i = 0; i < HT_COUNT(signals); i++) signal(signals[i], SIG_IGN);
@@ -470,11 +480,12 @@ _Noreturn void ht_keeper(const struct ht_keeper_job *job, int launcher)
         ht_keeper_end_children(job->name);
         read_ranks(&k);
         if (k.output >= 0) read_output(&k);
-        err.status = outcome(&k, waited, &err);
+        err->status = outcome(&k, waited, err);
+        report.lost = k.lost;
     } else {
-        err.status = ht_fail(&err, HT_FAILED, "cannot start mpirun: %s", strerror(errno));
+        err->status = ht_fail(err, HT_FAILED, "cannot start mpirun: %s", strerror(errno));
     }
     ht_keeper_remove(job->folder);
-    send(launcher, &err, sizeof(err), MSG_NOSIGNAL);
+    send(launcher, &report, sizeof(report), MSG_NOSIGNAL);
     _exit(0);
 }

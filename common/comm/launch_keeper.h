@@ -21,7 +21,12 @@ struct ht_keeper_job {
     const char *name;   /* this launcher's, in HT_LAUNCHER_VARIABLE */
 };
 
-/* Runs the keeper in a child process: does the job, sends the launcher one struct ht_error with the outcome, and exits.
+struct ht_keeper_report {
+    struct ht_error outcome;
+    int32_t lost; /* the first rank that died without a report; -1: none, or not known */
+};
+
+/* Runs the keeper in a child process: does the job, sends the launcher one report, and exits.
    A byte from the launcher is an interrupt: the first is passed on to the ranks, the second ends all. */
 _Noreturn void ht_keeper(const struct ht_keeper_job *job, int launcher);
 

@@ -68,12 +68,12 @@ int ht_launch_begin(void)
     const char *name = getenv(HT_LAUNCHER_VARIABLE);
     struct sockaddr_un address;
     char interrupted = 0;
-    prctl(PR_SET_PDEATHSIG, (unsigned long)SIGKILL);
-    if (!name) return -1;
     struct sigaction sa = {.sa_handler = on_signal};
+    prctl(PR_SET_PDEATHSIG, (unsigned long)SIGKILL);
     sigemptyset(&sa.sa_mask);
-    sigaction(SIGUSR1, &sa, NULL); /* before the keeper knows this process */
-    ht_interrupt_keep();           /* the keeper ends all at a second one; the first may reach every process of a job */
+    if (name || getenv(HT_AWAY_VARIABLE)) sigaction(SIGUSR1, &sa, NULL); /* before the keeper knows this process */
+    if (!name) return -1;
+    ht_interrupt_keep(); /* the keeper ends all at a second one; the first may reach every process of a job */
     socklen_t n = ht_launch_address(name, &address);
     int launcher = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     if (launcher < 0 || connect(launcher, (struct sockaddr *)&address, n) ||

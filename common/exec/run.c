@@ -173,16 +173,22 @@ static bool start_op(struct run *r, struct lane *l, int64_t now, enum ht_status 
     return *status == HT_OK && ht_core_start(r->core, l->id, &l->inst);
 }
 
-/* Stops after the iterations that any node can have opened. Stopping at once would leave a collective that has begun on
-   another node waiting for ever. */
+/* Returns true if Ctrl-C cuts the run between two iterations. Stopping at once would leave a collective that has begun on another
+   node waiting for ever. */
+static bool cuts(const struct run *r)
+{
+    return r->o->link || r->o->ends_whole;
+}
+
+/* Stops after the iterations that any node can have opened. */
 static void cut(struct run *r)
 {
     int32_t iterations = ht_core_own_ended(r->core) + 2;
-    if (r->cut || ht_node_link_node(r->o->link) != r->s->rank_node[0]) return;
+    if (r->cut || (r->o->link && ht_node_link_node(r->o->link) != r->s->rank_node[0])) return;
     if (iterations >= r->o->iterations + 2) return; /* this node is done, and all others know */
     r->cut = true;
     ht_core_cut(r->core, iterations);
-    ht_node_link_cut(r->o->link, iterations);
+    if (r->o->link) ht_node_link_cut(r->o->link, iterations);
 }
 
 /* Gives the lane its next op, if there is one. */
@@ -203,7 +209,7 @@ static void dispatch(struct run *r, struct lane *self, int64_t now)
 {
     struct ht_error err = {0};
     if (r->over) return;
-    if (ht_interrupted() && r->o->link) {
+    if (ht_interrupted() && cuts(r)) {
         cut(r);
     } else if (ht_interrupted()) {
         err.status = HT_INTERRUPTED;
@@ -241,7 +247,7 @@ static void report(struct run *r, struct lane *self)
             wake_sleepers(self);
             enum ht_status status = r->o->iteration_done(r->o->hooks_ctx, r->n_reported, &err);
             pthread_mutex_lock(&r->lock);
-            if (status == HT_INTERRUPTED && r->o->link)
+            if (status == HT_INTERRUPTED && cuts(r))
                 cut(r);
             else if (status)
                 fail(r, self, status, &err);
@@ -481,10 +487,9 @@ static enum ht_status run_open(struct run *r, struct ht_error *err)
     if (r->cut && !r->error.status) r->error.status = HT_INTERRUPTED;
     ht_ahead_destroy(r->ahead);
     finish_trace(r);
-    if (r->error.status == HT_OK) {
-        if (r->o->residents) ht_residents_settle(r->o->residents);
-        return HT_OK;
-    }
+    bool whole = r->error.status == HT_OK || (r->error.status == HT_INTERRUPTED && r->o->ends_whole);
+    if (whole && r->o->residents) ht_residents_settle(r->o->residents);
+    if (r->error.status == HT_OK) return HT_OK;
     if (r->error.status == HT_INTERRUPTED && !r->error.text[0])
         ht_fail(&r->error, HT_INTERRUPTED, "interrupted after %d of %d iterations", r->n_reported, r->o->iterations);
     if (err) *err = r->error;

@@ -84,9 +84,12 @@ struct ht_run_options {
     struct ht_arena **arenas;  /* [ht_n_spaces]; NULL for a space without tensors */
     struct ht_node_link *link; /* runs this node's ops only; NULL: there is one node */
     /* Tensors that the run begins with, and whose last contents it leaves in these arenas. After a status other than
-       HT_OK only ht_residents_destroy may use them. NULL: residents have undefined contents and end with the run. */
+       HT_OK, or HT_INTERRUPTED with `ends_whole`, only ht_residents_destroy may use them. NULL: residents have undefined contents and end with the run. */
     struct ht_residents *residents;
 
+    /* Ctrl-C lets the iterations that have begun end, so that the residents are those of the last one: after HT_INTERRUPTED
+       they may be read, too. Otherwise a run of one node stops at once. */
+    bool ends_whole;
     /* Optional: called for each ended iteration in order, one call at a time, from a lane's thread; the next
        iteration may be running. A status other than HT_OK stops the run, and ht_run returns it (HT_INTERRUPTED acts
        as Ctrl-C). */
@@ -99,8 +102,8 @@ struct ht_run_options {
  * residents'.
  *
  * HT_OK           *out is the trace.
- * HT_INTERRUPTED  Ctrl-C (common/base/interrupt.h) or iteration_done stopped the run: no further op was started and
- *                 those in flight ended well. *out is the trace of the iterations that ended, trace->iterations.
+ * HT_INTERRUPTED  Ctrl-C (common/base/interrupt.h) or iteration_done stopped the run: no further op was started, with
+ *                 `ends_whole` no further iteration, and those in flight ended well. *out is the trace of the iterations that ended, trace->iterations.
  * HT_FAILED       An op failed, even after Ctrl-C, or an arena had no hole for bytes that fit (fragmentation). *out is
  *                 NULL.
  * others          The status of iteration_done, of the backend's open, or of ht_core_create (HT_INFEASIBLE: OOM). *out

@@ -284,6 +284,7 @@ static enum ht_status lead(const struct ht_schedule *s, const struct ht_run_opti
                                .arenas = node->arenas,
                                .link = several_nodes(node) ? ht_node_link_create(node) : NULL,
                                .residents = options->residents,
+                               .ends_whole = options->ends_whole,
                                .iteration_done = options->iteration_done,
                                .hooks_ctx = options->hooks_ctx};
     struct ht_node_clock clock = {0};

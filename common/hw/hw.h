@@ -91,6 +91,7 @@ struct ht_machine {
     int64_t n_groups, n_gpus;
     struct ht_link pcie;     /* of each GPU, to the host */
     int32_t group;           /* entry of the cluster's file that describes the node, from 0 */
+    int32_t number;          /* of the node in the whole cluster, from 0; parts of it keep the numbers */
     int64_t gpus_per_switch; /* GPUs that share one such uplink; 1: each has its own */
     int64_t domains;         /* equal parts of its cores and memory; a device's process uses one. 1: all of the node */
     bool peer;               /* GPUs write to each other over PCIe; else through host memory */
@@ -154,6 +155,8 @@ struct ht_cluster *ht_cluster_copy(const struct ht_cluster *cluster);
 /* Leaves only some devices: "rtx4090:2,t4" keeps the first two of one kind and all of another. Nodes that have none left
    are dropped. */
 enum ht_status ht_cluster_keep(struct ht_cluster *cluster, const char *devices, struct ht_error *err);
+/* Leaves only the nodes that a list such as "0,2,3" numbers, in ascending order. HT_BAD_INPUT for any other list. */
+enum ht_status ht_cluster_keep_nodes(struct ht_cluster *cluster, const char *nodes, struct ht_error *err);
 
 /* Returns the index in cluster->between of what two nodes' groups are connected by; -1: their NICs. */
 int32_t ht_cluster_between(const struct ht_cluster *cluster, int64_t node, int64_t other);
@@ -208,6 +211,10 @@ double ht_cluster_price_usd(const struct ht_cluster *cluster);
  */
 enum ht_status ht_cluster_local(int64_t n_devices, int64_t device_cores, int64_t device_memory_bytes,
                                 struct ht_error *err, struct ht_cluster **out);
+
+/* Divides a cluster of one node, such as this machine, into n alike: each has its share of devices, cores and memory, and messages
+   between them go at the rate of a copy in memory. HT_BAD_INPUT if the devices cannot be divided so. */
+enum ht_status ht_cluster_divide(struct ht_cluster *cluster, int64_t n, struct ht_error *err);
 
 /* Describes this machine with its n GPUs (1 to 64) instead of emulated devices; messages between them go through host
    memory. The links to them are declared as PCIe 5; a profile measures them. */

@@ -83,3 +83,66 @@ enum ht_status ht_cluster_keep(struct ht_cluster *c, const char *devices, struct
     free(counts);
     return status;
 }
+
+/* Reads the next number of a list, which must be larger than `last`; moves *at behind it. */
+static enum ht_status next_node(const char **at, int64_t last, int64_t n_nodes, struct ht_error *err, int64_t *out)
+{
+    char word[24];
+    size_t n = strcspn(*at, ",");
+    snprintf(word, sizeof(word), "%.*s", (int)n, *at);
+    enum ht_status status = ht_flag_count("--only-nodes", word, 0, n_nodes - 1, err, out);
+    if (status == HT_OK && *out <= last)
+        status = ht_fail(err, HT_BAD_INPUT, "--only-nodes: node %lld comes after node %lld; expected ascending numbers",
+                         (long long)*out, (long long)last);
+    *at += n;
+    if (**at) (*at)++;
+    return status;
+}
+
+enum ht_status ht_cluster_keep_nodes(struct ht_cluster *c, const char *nodes, struct ht_error *err)
+{
+    bool *kept = HT_NEW_ARRAY(bool, c->n_nodes);
+    int64_t number = -1, n = 0;
+    enum ht_status status = HT_OK;
+    for (const char *at = nodes; status == HT_OK && (*at || number < 0);) {
+        status = next_node(&at, number, c->n_nodes, err, &number);
+        if (status == HT_OK) kept[number] = true;
+    }
+    for (int64_t i = 0; status == HT_OK && i < c->n_nodes; i++) {
+        if (kept[i])
+            c->nodes[n++] = c->nodes[i];
+        else
+            c->n_gpus -= c->nodes[i].n_gpus, free(c->nodes[i].groups);
+    }
+    if (status == HT_OK) c->n_nodes = n;
+    free(kept);
+    return status;
+}
+
+enum ht_status ht_cluster_divide(struct ht_cluster *c, int64_t n, struct ht_error *err)
+{
+    struct ht_machine *whole = &c->nodes[0], part = *whole;
+    struct ht_gpu_group *group = &whole->groups[0];
+    if (n < 1 || group->count % n)
+        return ht_fail(err, HT_BAD_INPUT, "%lld devices cannot be divided into %lld nodes; expected a multiple",
+                       (long long)group->count, (long long)n);
+    int64_t used = group->count / n * group->gpu.cores;
+    part.n_gpus = group->count / n;
+    part.cpu.cores = whole->cpu.cores / n > used ? whole->cpu.cores / n : used;
+    part.cpu.dram_bytes_per_s /= (double)n;
+    part.ram_bytes /= n;
+    part.nic = part.pcie;
+    part.has_nic = n > 1;
+    struct ht_gpu_group share = *group;
+    share.count = part.n_gpus;
+    free(whole->groups);
+    free(c->nodes);
+    c->nodes = HT_NEW_ARRAY(struct ht_machine, n);
+    c->n_nodes = n;
+    for (int64_t i = 0; i < n; i++) {
+        c->nodes[i] = part;
+        c->nodes[i].groups = HT_NEW(struct ht_gpu_group);
+        c->nodes[i].groups[0] = share;
+    }
+    return HT_OK;
+}

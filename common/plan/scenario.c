@@ -88,27 +88,46 @@ static enum ht_status control_of(const struct ht_scenario_request *r, const stru
     return dynamic_scale_of(r, err, &out->options);
 }
 
-/* Creates the cluster with the request's devices. */
-static enum ht_status devices_of(const struct ht_scenario_request *r, struct ht_error *err, struct ht_cluster **out)
+/* Creates this machine as one node or several, with an emulated device each unless the request says how many. */
+static enum ht_status local_of(const struct ht_scenario_request *r, struct ht_error *err, struct ht_cluster **out)
+{
+    int64_t nodes = r->nodes ? r->nodes : 1, devices = r->ranks ? r->ranks : nodes;
+    enum ht_status status = ht_cluster_local(devices, r->device_cores, r->device_memory_bytes, err, out);
+    if (status == HT_OK && nodes > 1) status = ht_cluster_divide(*out, nodes, err);
+    return status;
+}
+
+/* Creates the whole cluster. */
+static enum ht_status whole_of(const struct ht_scenario_request *r, struct ht_error *err, struct ht_cluster **out)
 {
     bool local = !strcmp(r->cluster, "local"), gpu = local && r->n_local_gpus;
     if (local && r->only)
         return ht_fail(err, HT_BAD_INPUT, "devices to use were given for cluster 'local'; expected --ranks");
-    if (local && !gpu)
-        return ht_cluster_local(r->ranks ? r->ranks : 1, r->device_cores, r->device_memory_bytes, err, out);
+    if (r->nodes && (!local || gpu))
+        return ht_fail(err, HT_BAD_INPUT, "nodes were given for cluster '%s': expected cluster 'local'", r->cluster);
+    if (local && !gpu) return local_of(r, err, out);
     if (r->device_cores && gpu)
         return ht_fail(err, HT_BAD_INPUT, "device cores were given for a GPU: expected an emulated device");
     if (r->device_cores)
         return ht_fail(err, HT_BAD_INPUT, "device cores were given for cluster '%s': expected cluster 'local'",
                        r->cluster);
-    enum ht_status status = HT_OK;
-    if (r->made)
-        *out = ht_cluster_copy(r->made);
-    else
-        status = gpu ? ht_cluster_local_gpus(r->local_gpus, r->n_local_gpus, err, out)
-                     : ht_cluster_load(r->cluster, err, out);
+    if (!r->made)
+        return gpu ? ht_cluster_local_gpus(r->local_gpus, r->n_local_gpus, err, out)
+                   : ht_cluster_load(r->cluster, err, out);
+    *out = ht_cluster_copy(r->made);
+    return HT_OK;
+}
+
+/* Creates the cluster with the request's devices. */
+static enum ht_status devices_of(const struct ht_scenario_request *r, struct ht_error *err, struct ht_cluster **out)
+{
+    bool emulated = !strcmp(r->cluster, "local") && !r->n_local_gpus;
+    enum ht_status status = whole_of(r, err, out);
+    if (status != HT_OK) return status;
+    for (int64_t i = 0; i < (*out)->n_nodes; i++) (*out)->nodes[i].number = (int32_t)i;
+    if (r->only_nodes) status = ht_cluster_keep_nodes(*out, r->only_nodes, err);
     if (status == HT_OK && r->only) status = ht_cluster_keep(*out, r->only, err);
-    if (status == HT_OK && r->device_memory_bytes)
+    if (status == HT_OK && r->device_memory_bytes && !emulated)
         status = ht_cluster_set_device_memory(*out, r->device_memory_bytes, err);
     return status;
 }
@@ -149,12 +168,12 @@ static enum ht_status shape_of(const struct ht_scenario_request *r, struct ht_er
     return ht_model_check_seq(&s->model, s->seq, err);
 }
 
-/* Checks that the number of ranks, if given, is the number of devices. */
+/* Checks that the number of ranks, if given, is the number of devices; of this machine's nodes it is of all, used or not. */
 static enum ht_status check_ranks(const struct ht_scenario_request *r, const struct ht_scenario *s,
                                   struct ht_error *err)
 {
     int64_t ranks = ht_scenario_ranks(s);
-    if (!r->ranks || r->ranks == ranks) return HT_OK;
+    if (!r->ranks || r->ranks == ranks || (r->nodes && r->only_nodes)) return HT_OK;
     return ht_fail(err, HT_BAD_INPUT, "%lld ranks on cluster '%s', which has %lld device%s; expected one rank a device",
                    (long long)r->ranks, s->cluster->name, (long long)ranks, ranks == 1 ? "" : "s");
 }

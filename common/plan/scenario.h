@@ -36,6 +36,8 @@ struct ht_scenario_request {
                                        (common/model/hf_config.h); required */
     const char *cluster;           /* built-in name or file; required */
     const char *only;              /* devices of the cluster that are used (ht_cluster_keep); default all */
+    const char *only_nodes;        /* "0,2": nodes of the cluster that are used (ht_cluster_keep_nodes); default all */
+    int64_t nodes;                 /* cluster `local` only: nodes among which its devices are divided; default 1 */
     const struct ht_cluster *made; /* in place of the cluster that `cluster` names, before `only`; borrowed, or NULL */
     int64_t blocks;                /* number of blocks; default the model's own */
     int64_t max_seq;               /* longest sequence, and so the table of positions; default the model's own */

@@ -9,6 +9,7 @@
 #include "common/exec/sim.h"
 #include "harness/run/disks.h"
 #include "harness/run/engine.h"
+#include "harness/run/events.h"
 #include "harness/result/heading.h"
 #include "harness/run/output.h"
 #include "harness/result/provenance.h"
@@ -246,7 +247,7 @@ static enum ht_status launch(const struct run *x, struct ht_error *err)
     const char *const outputs[] = {x->options->training.losses, x->options->trace, x->options->plan.dump};
     enum ht_status status = HT_OK;
     for (size_t i = 0; i < HT_COUNT(outputs) && status == HT_OK; i++) status = ht_output_check_ranks(outputs[i], err);
-    return status == HT_OK ? ht_ranks_launch(x->options, &x->job, err) : status;
+    return status == HT_OK ? ht_ranks_launch(x->ranks, x->options, &x->job, err) : status;
 }
 
 /* Predicts the run, and opens the state that it begins with. */
@@ -254,6 +255,7 @@ static enum ht_status begin(struct run *x, struct ht_error *err)
 {
     enum ht_status status = x->speaks ? ht_job_dump(&x->job, x->options->plan.dump, err) : HT_OK;
     if (status == HT_OK && x->speaks) status = predict(&x->job, err, &x->prediction);
+    ht_events_say(ht_ranks_events(x->ranks), "planned", "\"step_ns\": %.0f", (double)x->prediction.iteration_ns);
     return status == HT_OK ? ht_persist_open(x->options, &x->job, &x->tokens, x->speaks, err, &x->persist) : status;
 }
 
@@ -312,8 +314,13 @@ static enum ht_status run(const struct ht_options *options, struct ht_error *err
 {
     struct ht_ranks ranks;
     enum ht_status status = ht_ranks_open(err, &ranks);
+    if (status == HT_OK) status = ht_events_open(options->training.events, err, &ranks.events);
+    if (status == HT_OK && ranks.comm)
+        ht_events_say(ht_ranks_events(&ranks), "ranks", "\"n\": %d", ht_ranks_count(&ranks));
     if (status == HT_OK) status = train(options, &ranks, err);
-    return ht_ranks_close(&ranks, status, err);
+    status = ht_ranks_close(&ranks, status, err);
+    ht_events_close(ranks.events);
+    return status;
 }
 
 const struct ht_command ht_cmd_train = {
@@ -326,7 +333,7 @@ const struct ht_command ht_cmd_train = {
             "several "
             "emulated devices, or --ranks N, trains in as many processes, which mpirun starts.",
     .example = "hetbench train in_memory --model gpt-tiny --data FILE --steps 50",
-    .groups = HT_OPT_MODEL | HT_OPT_SCENARIO | HT_OPT_TRAIN | HT_OPT_DUMP | HT_OPT_TRACE,
+    .groups = HT_OPT_MODEL | HT_OPT_SCENARIO | HT_OPT_TRAIN | HT_OPT_LAUNCH | HT_OPT_DUMP | HT_OPT_TRACE,
     .min_words = 1,
     .max_words = 1,
     .run = run,

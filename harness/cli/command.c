@@ -62,6 +62,10 @@ static const struct row rows[] = {
     {"ranks", "N",
      "processes, one for each device; cluster 'local' then has N emulated devices [the cluster's devices]",
      HT_OPT_SCENARIO, COUNT(request.ranks, 1, 64)},
+    {"nodes", "N", "cluster 'local': nodes among which its devices are divided, with node stores of their own [1]",
+     HT_OPT_SCENARIO, COUNT(request.nodes, 1, 64)},
+    {"only-nodes", "N,..", "use only these nodes of the cluster, counted from 0; node stores keep these numbers [all]",
+     HT_OPT_SCENARIO, TEXT(request.only_nodes)},
     {"batch", "N", "sequences per iteration, over all devices [8]", SHAPE, COUNT(request.batch, 1, 1 << 20)},
     {"micro-batch", "N", "sequences per forward pass of one device [batch / devices; 1 if that is not whole]", SHAPE,
      COUNT(request.micro_batch, 1, 1 << 20)},
@@ -156,9 +160,36 @@ static const struct row rows[] = {
     {"backend", "cpu|cuda", "backend that runs the ops [cpu]", HT_OPT_TRAIN | HT_OPT_PROFILE, TEXT(platform.backend)},
     {"device", "N", "GPU of --backend cuda, among those that CUDA shows [0]", HT_OPT_TRAIN | HT_OPT_PROFILE,
      COUNT(platform.device, 0, 1023)},
-    {"hosts", "NAME:N,..", "hosts of the ranks, N on each; started by mpirun over ssh [this machine]", HT_OPT_TRAIN,
+    {"hosts", "NAME:N,..", "hosts of the ranks, N on each; started by mpirun over ssh [this machine]", HT_OPT_LAUNCH,
      TEXT(launch.hosts)},
-    {"hostfile", "FILE", "the same as a hostfile of Open MPI, with lines such as 'a slots=2'", HT_OPT_TRAIN,
+    {"hosts", "FILE|!COMMAND",
+     "hosts that there are: a file, or a command that prints one, asked again and again; lines such as 'a kind=0' "
+     "[local nodes]",
+     HT_OPT_ELASTIC, TEXT(elastic.hosts)},
+    {"state", "DIR", "directory of the supervisor's state, which the first host has to see, too [STORE/elastic]",
+     HT_OPT_ELASTIC, TEXT(elastic.state)},
+    {"least", "N", "nodes without which it waits instead of going on [1]", HT_OPT_ELASTIC,
+     COUNT(elastic.least, 1, 4096)},
+    {"wait", "S", "seconds that it waits for so many nodes [60]", HT_OPT_ELASTIC, COUNT(elastic.wait_s, 0, 1e9)},
+    {"quiet", "S", "seconds without a change of the nodes before it takes them [5]", HT_OPT_ELASTIC,
+     COUNT(elastic.quiet_s, 0, 1e9)},
+    {"ask-every", "S", "seconds from one question for the hosts to the next [10]", HT_OPT_ELASTIC,
+     COUNT(elastic.ask_s, 1, 1e9)},
+    {"rejoin", "S", "seconds after which a lost node that is still named may come back [300]", HT_OPT_ELASTIC,
+     COUNT(elastic.rejoin_s, 0, 1e9)},
+    {"restarts", "N", "failures in a row, at one step and with one error, that end it with that error [3]",
+     HT_OPT_ELASTIC, COUNT(elastic.restarts, 1, 1e9)},
+    {"hang-after", "S", "least seconds without the end of an op after which it is taken for hung [30]", HT_OPT_ELASTIC,
+     COUNT(elastic.hang_s, 1, 1e9)},
+    {"notice", "FILE", "file of the hosts or numbers of nodes that will be gone soon, one a line", HT_OPT_ELASTIC,
+     TEXT(elastic.notice)},
+    {"drills", "N", "run N drills with faults drawn from --seed on, each checked, instead of a training",
+     HT_OPT_ELASTIC, COUNT(elastic.drills, 1, 1e9)},
+    {"seed", "N", "seed of the first drill [1]", HT_OPT_ELASTIC, COUNT(elastic.seed, 0, 0x1p62)},
+    {"inject", "KIND:STEP:NUMBER",
+     "drill: a fault of this kind at this step (docs/elastic.md); may be repeated, then in this order", HT_OPT_ELASTIC,
+     LIST(elastic.faults, HT_MAX_BAD)},
+    {"hostfile", "FILE", "the same as a hostfile of Open MPI, with lines such as 'a slots=2'", HT_OPT_LAUNCH,
      TEXT(launch.hostfile)},
     {"start-timeout", "N", "seconds that the start of --hosts' ranks may stand still [10]", HT_OPT_TRAIN,
      COUNT(launch.start_timeout, 1, 86400)},
@@ -252,6 +283,12 @@ static const struct row rows[] = {
     {"inject-disk", "read|write:eio|short|flip:N",
      "drill: let the Nth request to the disk fail, end early, or bring a wrong bit; may be repeated", HT_OPT_TRAIN,
      LIST(platform.disk_faults, HT_MAX_BAD)},
+    {"inject-process", "KIND:RANK:STEP:WHERE",
+     "drill: kill or hang a rank as it begins its WHERE-th op of a step, or in a step's save or load, or fill its disk "
+     "(full) in a save",
+     HT_OPT_TRAIN, TEXT(training.process_fault)},
+    {"events", "FILE", "append a line of JSON for each step, save, and other event, for a supervisor", HT_OPT_TRAIN,
+     TEXT(training.events)},
     {"losses", "FILE", "write step,loss as CSV at full precision", HT_OPT_TRAIN, TEXT(training.losses)},
     {"trace", "FILE", "write a Chrome/Perfetto trace", HT_OPT_TRACE, TEXT(trace)},
     {"draw", "FILE",
@@ -305,6 +342,7 @@ IS_LIST(plan, profiles);
 IS_LIST(sim, bad);
 IS_LIST(platform, disk_faults);
 IS_LIST(training, faults);
+IS_LIST(elastic, faults);
 
 static enum ht_status add_to_list(const struct row *row, const char *flag, const char *arg, struct ht_error *err,
                                   const char **list)
@@ -320,6 +358,10 @@ static enum ht_status read_value(const struct row *row, const char *arg, struct 
     char flag[40];
     snprintf(flag, sizeof(flag), "--%s", row->name);
     void *field = (char *)p->options + row->offset;
+    struct ht_options *o = p->options;
+    if (o->n_given == HT_MAX_GIVEN)
+        return ht_fail(p->err, HT_BAD_INPUT, "%s: more than %d options", flag, HT_MAX_GIVEN);
+    o->given[o->n_given++] = (struct ht_given_option){row->name, row->value == VALUE_FLAG ? NULL : arg, row->groups};
     switch (row->value) {
     case VALUE_TEXT:
         if (!*arg) return ht_fail(p->err, HT_BAD_INPUT, "%s: the value is empty; expected %s", flag, row->arg);
@@ -419,7 +461,8 @@ static const struct {
     {HT_OPT_SIM | HT_OPT_REPLAY, "Simulation:"},
     {HT_OPT_COMPARE | HT_OPT_ADVISE, "Comparison:"},
     {HT_OPT_MAXSIZE, "Sizes:"},
-    {HT_OPT_TRAIN, "Training:"},
+    {HT_OPT_TRAIN | HT_OPT_LAUNCH, "Training:"},
+    {HT_OPT_ELASTIC, "Nodes:"},
     {HT_OPT_RESHARD | HT_OPT_CHECK, "Stores:"},
     {HT_OPT_PROFILE, "Measuring:"},
     {HT_OPT_DAY, "The day:"},

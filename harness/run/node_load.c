@@ -67,19 +67,26 @@ static int32_t first_rank_of(const struct ht_node_stores *s, int32_t node)
     return rank;
 }
 
-/* Gives the stores of a tree to the job's nodes: node-0003 to node 3 if that is on this host, else to this rank's node, whose
-   host it is on. */
-static void add_tree(struct ht_node_stores *s, struct ht_catalog *c, const char *root, enum ht_store_medium medium)
+/* Returns the job's node that has a number in the whole cluster; -1: none. */
+static int32_t node_numbered(const struct ht_node_stores *s, int32_t number)
 {
     const struct ht_schedule *g = s->job->schedule;
-    int32_t nodes = g->rank_node[g->n_ranks - 1] + 1;
+    int32_t node = g->rank_node[g->n_ranks - 1];
+    while (node >= 0 && s->job->scenario.cluster->nodes[node].number != number) node--;
+    return node;
+}
+
+/* Gives the stores of a tree to the job's nodes: node-0003 to the cluster's node 3 if that is on this host, else to this rank's
+   node, whose host it is on. */
+static void add_tree(struct ht_node_stores *s, struct ht_catalog *c, const char *root, enum ht_store_medium medium)
+{
     int64_t before = c->n_stores;
     ht_catalog_add_tree(c, root, aloud);
     for (int64_t i = before; i < c->n_stores; i++) {
         struct ht_store *store = &c->stores[i];
-        bool here = store->node >= 0 && store->node < nodes && on_this_host(s, first_rank_of(s, store->node));
+        int32_t node = node_numbered(s, store->node);
         store->medium = medium;
-        if (!here) store->node = s->node;
+        store->node = node >= 0 && on_this_host(s, first_rank_of(s, node)) ? node : s->node;
     }
 }
 
@@ -415,6 +422,7 @@ enum ht_status ht_node_stores_fill(struct ht_node_stores *s, struct ht_stream *s
     l.piece = HT_NEW_ARRAY(float, ht_piece_most(l.model));
     l.sent = HT_NEW_ARRAY(float, ht_piece_most(l.model));
     status = ht_transfers_plan(l.model, l.sources, l.n_sources, l.sinks, l.n_sinks, err, &l.list);
+    if (status == HT_OK) status = ht_drill_meet(&s->drill, HT_DRILL_AT_LOAD, s->rank, s->version.step, err);
     if (status == HT_OK) {
         count_paths(&l);
         status = load_all(&l, err);

@@ -150,10 +150,13 @@ enum ht_status ht_node_stores_open(const struct ht_options *options, const struc
     s->leads = s->rank == 0 || g->rank_node[s->rank - 1] != s->node;
     s->run = (uint64_t)(now_s(CLOCK_REALTIME) * 1e9);
     s->figures.safe_step = -1;
-    ht_store_node_dir(options->state.store, s->node, s->dirs[DISK]);
-    if (options->state.store_memory) ht_store_node_dir(options->state.store_memory, s->node, s->dirs[MEMORY]);
+    int32_t number = job->scenario.cluster->nodes[s->node].number;
+    ht_store_node_dir(options->state.store, number, s->dirs[DISK]);
+    if (options->state.store_memory) ht_store_node_dir(options->state.store_memory, number, s->dirs[MEMORY]);
     if (options->state.store_remote) snprintf(s->dirs[REMOTE], HT_STORE_DIR, "%s", options->state.store_remote);
     if (s->dirs[MEMORY][0]) status = check_memory(job, err);
+    if (status == HT_OK)
+        status = ht_drill_read(options->training.process_fault, g->n_ranks, ranks->events, err, &s->drill);
     if (status == HT_OK) status = open_dirs(s, err);
     status = ht_ranks_agree(ranks, status, err);
     if (status == HT_OK) status = broadcast(s, &s->run, sizeof(s->run), err);
@@ -315,6 +318,8 @@ static enum ht_status read_own(void *ctx, const struct ht_extent *e, int64_t fir
     const struct reading *r = ctx;
     const struct ht_state_copy *copies;
     int64_t n_copies = ht_state_map_copies(ht_stream_map(r->stream), e->unit, e->part, &copies), i = 0;
+    enum ht_status status = ht_drill_meet(&r->s->drill, HT_DRILL_AT_SAVE, r->s->rank, r->s->part.version.step, err);
+    if (status != HT_OK) return status;
     while (i < n_copies &&
            !(copies[i].rank == r->s->rank && !copies[i].stale && copies[i].begin == e->begin &&
              copies[i].end == e->end && copies[i].tp_part == e->tp_part && copies[i].tp_parts == e->tp_parts))
@@ -379,6 +384,12 @@ enum ht_status ht_node_stores_save(struct ht_node_stores *s, struct ht_stream *s
     s->figures.stall_s += stall_s;
     if (s->figures.n_saved == 1) s->figures.first_stall_s = stall_s;
     return HT_OK;
+}
+
+void ht_node_stores_runs(const struct ht_node_stores *s, uint64_t *run, uint64_t *from)
+{
+    *run = s->run;
+    *from = s->resumes ? s->version.run : 0;
 }
 
 int64_t ht_node_stores_newest(const struct ht_node_stores *s)

@@ -54,6 +54,8 @@ enum ht_status ht_node_stores_save(struct ht_node_stores *s, struct ht_stream *s
                                    struct ht_error *err);
 /* Returns the newest step that all ranks have saved, at least to the first store; -1: none. */
 int64_t ht_node_stores_newest(const struct ht_node_stores *s);
+/* Writes the numbers of this run's versions, and of the version that it began with (0: none). */
+void ht_node_stores_runs(const struct ht_node_stores *s, uint64_t *run, uint64_t *from);
 /* Waits until all ranks' last save is written. All ranks call it; *out has this rank's figures. */
 enum ht_status ht_node_stores_finish(struct ht_node_stores *s, struct ht_error *err, struct ht_store_figures *out);
 

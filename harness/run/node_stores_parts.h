@@ -3,6 +3,7 @@
 #define HT_HARNESS_RUN_NODE_STORES_PARTS_H
 
 #include "common/ckpt/state_map.h"
+#include "harness/run/drill.h"
 #include "harness/run/node_stores.h"
 
 #include <pthread.h>
@@ -19,6 +20,7 @@ struct ht_node_stores {
     char dirs[N_STORES][HT_STORE_DIR]; /* "": none */
     int locks[N_STORES];
     uint64_t run;
+    struct ht_drill drill;
 
     /* resuming */
     bool resumes;

@@ -11,7 +11,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { HT_MAX_WORDS = 64, HT_MAX_SET = 32, HT_MAX_PROFILES = 16, HT_MAX_FAULTS = 256, HT_MAX_BAD = 64 };
+enum {
+    HT_MAX_WORDS = 64,
+    HT_MAX_SET = 32,
+    HT_MAX_PROFILES = 16,
+    HT_MAX_FAULTS = 256,
+    HT_MAX_BAD = 64,
+    HT_MAX_GIVEN = 512
+};
 
 struct ht_cuda_api; /* common/backend/cuda_api.h */
 
@@ -104,10 +111,29 @@ struct ht_day_options {
 
 struct ht_training_options {
     const char *data, *data_format, *losses;
+    const char *events;                /* file for a supervisor (harness/run/events.h) */
+    const char *process_fault;         /* "kill:1:7:33" (harness/run/drill.h) */
     const char *faults[HT_MAX_FAULTS]; /* "STEP:UNIT[:KIND]" (harness/run/faults.h) */
     int64_t n_faults;
     int64_t steps, init_seed, data_seed;
     struct ht_adamw adamw;
+};
+
+/* A training that outlives its nodes. */
+struct ht_elastic_options {
+    const char *state;          /* directory of the supervisor's own; NULL: STORE/elastic */
+    const char *hosts, *notice; /* who is there, who will be gone (harness/elastic/) */
+    int64_t least, wait_s, quiet_s, ask_s, rejoin_s, hang_s; /* nodes; seconds */
+    int64_t restarts;                                        /* with the same error at the same step */
+    int64_t drills, seed;
+    const char *faults[HT_MAX_BAD]; /* "rank:12:345" (harness/elastic/fault.h) */
+    int64_t n_faults;
+};
+
+/* An option as it was given, under its whole name. */
+struct ht_given_option {
+    const char *name, *value; /* NULL: a flag */
+    unsigned groups;          /* of enum ht_option_group */
 };
 
 struct ht_options {
@@ -129,6 +155,9 @@ struct ht_options {
     struct ht_reshard_options reshard;
     struct ht_training_options training;
     struct ht_day_options day;
+    struct ht_elastic_options elastic;
+    struct ht_given_option given[HT_MAX_GIVEN];
+    int64_t n_given;
 };
 
 /* Returns the options of a command line without any. */
@@ -139,6 +168,14 @@ static inline struct ht_options ht_options_default(void)
         .measure = {.repeat = 9},
         .launch = {.start_timeout = 10},
         .day = {.detect_s = -1, .plan_s = -1, .relaunch_s = -1, .quiet_s = -1},
+        .elastic = {.least = 1,
+                    .wait_s = 60,
+                    .quiet_s = 5,
+                    .ask_s = 10,
+                    .rejoin_s = 300,
+                    .hang_s = 30,
+                    .restarts = 3,
+                    .seed = 1},
         .training = {.steps = 50,
                      .init_seed = 1234,
                      .data_seed = 5678,

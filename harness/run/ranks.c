@@ -7,6 +7,7 @@
 #include "common/mem/arena.h"
 #include "harness/run/disks.h"
 #include "harness/run/engine.h"
+#include "harness/run/events.h"
 #include "harness/run/output.h"
 
 #include <stdio.h>
@@ -23,6 +24,11 @@ int32_t ht_ranks_count(const struct ht_ranks *ranks)
 int32_t ht_ranks_me(const struct ht_ranks *ranks)
 {
     return ranks->comm ? ranks->comm->rank : 0;
+}
+
+int ht_ranks_events(const struct ht_ranks *ranks)
+{
+    return ht_ranks_speaks(ranks) ? ranks->events : -1;
 }
 
 bool ht_ranks_speaks(const struct ht_ranks *ranks)
@@ -43,7 +49,7 @@ static bool silence_stdout(void)
 
 enum ht_status ht_ranks_open(struct ht_error *err, struct ht_ranks *out)
 {
-    *out = (struct ht_ranks){.launcher = -1};
+    *out = (struct ht_ranks){.launcher = -1, .events = -1};
     int32_t n;
     enum ht_status status = ht_launched_ranks(err, &n);
     const char *task = getenv("SLURM_PROCID");
@@ -93,7 +99,7 @@ enum ht_status ht_ranks_wanted(const struct ht_ranks *ranks, const struct ht_opt
 
 /* Starts the ranks on the hosts of --hosts or --hostfile. Reads the file, which may be a pipe, once. */
 static enum ht_status launch_away(const struct ht_launch_options *options, int32_t n_ranks, char *const argv[],
-                                  struct ht_error *err)
+                                  struct ht_launch_loss *loss, struct ht_error *err)
 {
     struct ht_host_slots h = {0};
     enum ht_status status =
@@ -103,13 +109,24 @@ static enum ht_status launch_away(const struct ht_launch_options *options, int32
         status = ht_fail(err, HT_BAD_INPUT, "--host%s: '%s' has %lld slots; the job has %d ranks",
                          options->hosts ? "s" : "file", options->hosts ? options->hosts : options->hostfile,
                          (long long)h.slots, n_ranks);
-    if (status == HT_OK) status = ht_launch_hosts(n_ranks, &where, argv, err);
+    if (status == HT_OK) status = ht_launch_hosts(n_ranks, &where, argv, loss, err);
     ht_host_slots_free(&h);
     return status;
 }
 
-enum ht_status ht_ranks_launch(const struct ht_options *options, const struct ht_job *job, struct ht_error *err)
+/* Says who was lost. */
+static void say_loss(int events, const struct ht_launch_loss *loss)
 {
+    if (loss->host[0])
+        ht_events_say(events, "lost", "\"host\": \"%.255s\", \"rank\": %d", loss->host, loss->rank);
+    else if (loss->rank >= 0)
+        ht_events_say(events, "lost", "\"rank\": %d", loss->rank);
+}
+
+enum ht_status ht_ranks_launch(const struct ht_ranks *ranks, const struct ht_options *options, const struct ht_job *job,
+                               struct ht_error *err)
+{
+    struct ht_launch_loss loss = {.rank = -1};
     char **argv = NULL, *text = NULL;
     size_t n = 0, cap = 0, n_text = 0, text_cap = 0;
     if (!ht_comm_has_mpi()) {
@@ -123,8 +140,9 @@ enum ht_status ht_ranks_launch(const struct ht_options *options, const struct ht
     for (size_t at = 0; at < n_text; at += strlen(text + at) + 1) HT_PUSH(argv, n, cap, text + at);
     HT_PUSH(argv, n, cap, NULL);
     enum ht_status status = options->launch.hosts || options->launch.hostfile
-                                ? launch_away(&options->launch, job->schedule->n_ranks, argv, err)
-                                : ht_launch(job->schedule->n_ranks, argv, err);
+                                ? launch_away(&options->launch, job->schedule->n_ranks, argv, &loss, err)
+                                : ht_launch(job->schedule->n_ranks, argv, &loss, err);
+    say_loss(ranks->events, &loss);
     free(argv);
     free(text);
     return status;
@@ -310,7 +328,7 @@ enum ht_status ht_ranks_close(struct ht_ranks *ranks, enum ht_status status, str
     ht_comm_close(c);
     ht_hosts_free(&ranks->hosts);
     bool taken = ht_launch_report(ranks->launcher, status, err);
-    *ranks = (struct ht_ranks){.launcher = -1};
+    *ranks = (struct ht_ranks){.launcher = -1, .events = ranks->events};
     if (taken) return silence_stdout() ? HT_OK : HT_FAILED; /* the launcher says it; main() tries again */
     if (!speaks && !freopen("/dev/null", "w", stderr)) return status;
     return status;

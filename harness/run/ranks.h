@@ -16,6 +16,7 @@ struct ht_ranks {
     struct ht_node *node;
     struct ht_hosts hosts; /* with comm */
     int launcher;          /* ht_launch_begin's */
+    int events;            /* of --events, open in every process; -1: none */
 };
 
 /* Joins the other ranks in a process that mpirun started as one of several. Called before anything is printed. */
@@ -28,9 +29,13 @@ int32_t ht_ranks_me(const struct ht_ranks *ranks);
    --hostfile are both given, or one of them for a job of one rank. */
 enum ht_status ht_ranks_wanted(const struct ht_ranks *ranks, const struct ht_options *options, const struct ht_job *job,
                                struct ht_error *err, bool *launch);
+/* Returns the file of events in the process that prints for all; -1 in others, and if there is none. */
+int ht_ranks_events(const struct ht_ranks *ranks);
+
 /* Starts this very command line as the job's ranks, on this machine or on the options' hosts. Blocks until they have
-   ended. Returns HT_BAD_INPUT if the hosts cannot be read or have too few slots. */
-enum ht_status ht_ranks_launch(const struct ht_options *options, const struct ht_job *job, struct ht_error *err);
+   ended, and says in the file of events who was lost. Returns HT_BAD_INPUT if the hosts cannot be read or have too few slots. */
+enum ht_status ht_ranks_launch(const struct ht_ranks *ranks, const struct ht_options *options, const struct ht_job *job,
+                               struct ht_error *err);
 
 /* Agrees on a status. All ranks call it at the same point, whatever has happened before. Returns HT_OK when all are
    well, else the same error on all. */

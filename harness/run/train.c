@@ -3,14 +3,18 @@
 #include "common/base/array.h"
 #include "common/base/clock.h"
 #include "common/base/interrupt.h"
+#include "common/comm/tags.h"
 #include "common/exec/run.h"
 #include "common/exec/sim.h"
 #include "common/mem/arena.h"
 #include "harness/run/disks.h"
 #include "harness/run/emulate.h"
+#include "harness/run/drill.h"
 #include "harness/run/engine.h"
+#include "harness/run/events.h"
 #include "harness/run/faults.h"
 #include "harness/run/stream.h"
+#include "harness/run/watch.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -26,6 +30,7 @@ struct session {
     struct ht_engine *engine;
     struct ht_persist *persist;
     struct ht_stream *stream;
+    struct ht_watch watch;
     double *token_losses;                    /* [steps * n_micro_batches]: sums over a micro-batch's tokens */
     int32_t n_summed;                        /* steps of which rank 0 has the losses of all ranks */
     const struct ht_cpu_iteration *outcomes; /* [steps], or NULL */
@@ -58,6 +63,7 @@ static enum ht_status on_iteration(void *ctx, int32_t iteration, struct ht_error
     struct session *s = ctx;
     (void)err;
     if (!ht_ranks_speaks(s->ranks)) return HT_OK;
+    ht_events_say(s->ranks->events, "step", "\"step\": %d", s->run_begin + iteration + 1);
     int64_t now = ht_now_ns();
     if (now - s->shown_ns < (s->terminal ? 250000000 : 2000000000)) return HT_OK;
     s->shown_ns = now;
@@ -251,7 +257,23 @@ static enum ht_status keep_state(struct session *s, int32_t begin, struct ht_err
     status = ht_stream_counts(s->stream, p->state, err);
     if (status == HT_OK && s->options->state.checkpoint) status = ht_stream_read(s->stream, write_checkpoint, s, err);
     if (status != HT_OK || !p->stores) return status;
-    return ht_node_stores_save(p->stores, s->stream, p->state, s->run_end, p->settings, HT_PERSIST_SETTINGS, err);
+    ht_events_say(ht_ranks_events(s->ranks), "saving", "\"step\": %d", s->run_end);
+    status = ht_node_stores_save(p->stores, s->stream, p->state, s->run_end, p->settings, HT_PERSIST_SETTINGS, err);
+    if (status == HT_OK) ht_events_say(ht_ranks_events(s->ranks), "saved", "\"step\": %d", s->run_end);
+    return status;
+}
+
+/* Keeps, after Ctrl-C, the last iteration that ended; every rank takes part. Returns HT_INTERRUPTED, or why it is not kept. */
+static enum ht_status keep_interrupted(struct session *s, const struct ht_trace *run, struct ht_error *err)
+{
+    struct ht_error why = *err;
+    int64_t done = run ? run->iterations : 0; /* rank 0's, which has the trace of all */
+    enum ht_status status = ht_ranks_broadcast(s->ranks, HT_TAG_STATE, &done, sizeof(done), err);
+    s->run_end = s->run_begin + (int32_t)done;
+    if (status == HT_OK && done) status = keep_state(s, s->run_begin, err);
+    if (status != HT_OK) return status;
+    *err = why;
+    return HT_INTERRUPTED;
 }
 
 /* Writes the weights of --save; every rank takes part. Keeps a failure for later: the report comes all the same. */
@@ -276,7 +298,9 @@ static enum ht_status run_steps(struct session *session, struct ht_run_options *
         session->run_end = ht_persist_next(p, step, end);
         run->iterations = session->run_end - step;
         ht_cpu_set_first_iteration(session->engine->cpu, step);
+        session->watch.first_iteration = step;
         status = ht_ranks_run(session->ranks, session->job->schedule, run, err, &more);
+        if (status == HT_INTERRUPTED && run->ends_whole) status = keep_interrupted(session, more, err);
         if (*trace && more) {
             ht_trace_append(*trace, more);
             ht_trace_destroy(more);
@@ -304,12 +328,54 @@ static enum ht_status find_scale(const struct ht_options *options, const struct 
     struct ht_training t;
     probe.training.steps = STEPS;
     probe.training.n_faults = 0;
+    probe.training.process_fault = NULL;
     plain.platform.kind = HT_PLATFORM_CPU;
     plain.platform.disks.n_faults = 0;
+    int events = ranks->events;
+    ranks->events = -1;
     enum ht_status status = ht_train(&probe, &plain, tokens, &nothing, ranks, err, &t);
+    ranks->events = events;
     if (status == HT_OK) status = ht_emulation_find_scale(ranks, t.trace, job->cost_ns, err, out);
     ht_training_free(&t);
     return status;
+}
+
+/* Wraps the run's backend if somebody listens or a drill is to happen. */
+static enum ht_status watch(struct session *s, struct ht_run_options *run, struct ht_error *err)
+{
+    const struct ht_training_options *o = &s->options->training;
+    struct ht_watch *w = &s->watch;
+    *w = (struct ht_watch){.schedule = s->job->schedule,
+                           .rank = ht_ranks_me(s->ranks),
+                           .events = ht_ranks_events(s->ranks),
+                           .inner = run->backend,
+                           .inner_ctx = run->backend_ctx};
+    if (!o->events && !o->process_fault) return HT_OK;
+    enum ht_status status = ht_drill_read(o->process_fault, ht_ranks_count(s->ranks), s->ranks->events, err, &w->drill);
+    ht_watch_begin(w);
+    run->backend = ht_watch_backend(w);
+    run->backend_ctx = w;
+    return status;
+}
+
+static void say_loaded(const struct session *s)
+{
+    const struct ht_persist *p = s->persist;
+    uint64_t run = 0, from = 0;
+    if (p->stores) ht_node_stores_runs(p->stores, &run, &from);
+    ht_events_say(ht_ranks_events(s->ranks), "loaded", "\"step\": %d, \"run\": \"%016llx\", \"from\": \"%016llx\"",
+                  p->first_step, (unsigned long long)run, (unsigned long long)from);
+}
+
+/* Waits for the save in flight, after Ctrl-C, too. Returns the run's status, or why the save failed. */
+static enum ht_status finish_stores(struct ht_node_stores *stores, enum ht_status status, struct ht_error *err,
+                                    struct ht_store_figures *figures)
+{
+    struct ht_error why = {0};
+    if (status != HT_OK && status != HT_INTERRUPTED) return status;
+    enum ht_status finished = ht_node_stores_finish(stores, &why, figures);
+    if (finished != HT_OK) *err = why;
+    return finished != HT_OK ? finished : status;
 }
 
 /* Gathers the memory of all nodes; every rank takes part. */
@@ -371,19 +437,22 @@ enum ht_status ht_train(const struct ht_options *options, const struct ht_job *j
                                  .backend_ctx = emulation.emu ? (void *)emulation.emu : engine.ctx,
                                  .arenas = engine.arenas,
                                  .hooks_ctx = &session,
+                                 .ends_whole = persist->stores != NULL,
                                  .iteration_done = on_iteration};
+    status = watch(&session, &run, err);
     t.first_step = persist->first_step;
     give_counts(&session);
     t.loss_scale[0] = ht_cpu_control_get(engine.cpu).scale;
-    status = ht_ranks_make_residents(ranks, job->schedule, engine.arenas, err, &run.residents);
+    if (status == HT_OK) status = ht_ranks_make_residents(ranks, job->schedule, engine.arenas, err, &run.residents);
     if (status == HT_OK) status = ht_stream_create(ranks, job, &engine, run.residents, err, &session.stream);
     if (status == HT_OK && ht_node_stores_resumes(persist->stores))
         status = ht_node_stores_fill(persist->stores, session.stream, err);
     else if (status == HT_OK)
         status = ht_stream_fill(session.stream, persist->state, err);
     if (status == HT_OK) ht_persist_begin(persist, ht_stream_source(session.stream));
+    if (status == HT_OK) say_loaded(&session);
     if (status == HT_OK) status = run_steps(&session, &run, err, &t.trace);
-    if (status == HT_OK && persist->stores) status = ht_node_stores_finish(persist->stores, err, &t.stores);
+    if (persist->stores) status = finish_stores(persist->stores, status, err, &t.stores);
     ht_stream_destroy(session.stream);
     ht_residents_destroy(run.residents);
     if (session.shown && session.terminal) fputs("\r\033[K", stderr);

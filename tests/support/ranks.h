@@ -17,7 +17,8 @@ static inline void launch_ranks(int32_t ranks)
         puts("skipped: this build has no MPI");
         return;
     }
-    ck_assert_msg(ht_launch(ranks, argv, &err) == HT_OK, "%s", err.text);
+    struct ht_launch_loss loss;
+    ck_assert_msg(ht_launch(ranks, argv, &loss, &err) == HT_OK, "%s", err.text);
 }
 
 /* Runs one rank, and reports to the launcher how it ended. Returns main's exit code. */

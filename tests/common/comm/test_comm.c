@@ -327,7 +327,8 @@ START_TEST(test_killed)
         _exit(0);
     }
     signal(SIGCHLD, SIG_IGN);
-    ck_assert_int_eq(ht_launch(3, argv, &err), HT_FAILED);
+    struct ht_launch_loss loss;
+    ck_assert_int_eq(ht_launch(3, argv, &loss, &err), HT_FAILED);
     ck_assert_msg(strstr(err.text, "rank 1 was killed by signal 9"), "%s", err.text);
     ck_assert_int_eq(waitpid(child, &status, WNOHANG), 0);
     ck_assert_int_eq(kill(child, SIGKILL), 0); /* it has handlers of the test runner */

@@ -161,7 +161,8 @@ static enum ht_status launch(int32_t ranks, bool one_node, enum fate fate, uint6
     char text[32];
     char *argv[] = {"test", one_node ? "one" : "nodes", (char *)fates[fate], text, NULL};
     snprintf(text, sizeof(text), "%llu", (unsigned long long)seed);
-    return ht_launch(ranks, argv, err);
+    struct ht_launch_loss loss;
+    return ht_launch(ranks, argv, &loss, err);
 }
 
 static void expect_ok(int32_t ranks, bool one_node, enum fate fate, uint64_t seed)

@@ -178,7 +178,8 @@ static int fail_as_rank(enum ht_status (*run)(struct ht_comm *over, struct ht_er
 static enum ht_status launch(int32_t ranks, const char *name, struct ht_error *err)
 {
     char *argv[] = {"test", "rank", (char *)name, NULL};
-    return ht_launch(ranks, argv, err);
+    struct ht_launch_loss loss;
+    return ht_launch(ranks, argv, &loss, err);
 }
 
 START_TEST(test_all)

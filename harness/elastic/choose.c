@@ -1,0 +1,157 @@
+#include "harness/elastic/choose.h"
+
+#include "common/base/array.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_TRIES = 256 }; /* subsets of the nodes, the largest first */
+
+struct ht_chooser {
+    struct ht_options options; /* a copy, whose nodes each try sets */
+    pthread_mutex_t lock;      /* guards all below; held while choosing */
+    struct ht_choice **known;
+    size_t n, cap;
+    pthread_t thread;
+    bool threaded;
+    atomic_bool stop; /* the thread has to end */
+    char ahead[HT_MEMBER_LIST];
+};
+
+struct ht_chooser *ht_chooser_create(const struct ht_options *options)
+{
+    struct ht_chooser *c = HT_NEW(struct ht_chooser);
+    c->options = *options;
+    pthread_mutex_init(&c->lock, NULL);
+    return c;
+}
+
+static void join(struct ht_chooser *c)
+{
+    atomic_store(&c->stop, true);
+    if (c->threaded) pthread_join(c->thread, NULL);
+    c->threaded = false;
+    atomic_store(&c->stop, false);
+}
+
+void ht_chooser_destroy(struct ht_chooser *c)
+{
+    if (!c) return;
+    join(c);
+    for (size_t i = 0; i < c->n; i++) {
+        free(c->known[i]->rank_node);
+        free(c->known[i]);
+    }
+    free(c->known);
+    pthread_mutex_destroy(&c->lock);
+    free(c);
+}
+
+/* Plans and proves a training over some nodes. */
+static enum ht_status try(struct ht_chooser *c, const char *nodes, struct ht_choice *out, struct ht_error *err)
+{
+    struct ht_job job;
+    c->options.request.only_nodes = nodes;
+    enum ht_status status = ht_job_create(&c->options, NULL, NULL, HT_JOB_TRAINABLE, err, &job);
+    c->options.request.only_nodes = NULL;
+    if (status != HT_OK) return status;
+    if (job.answer != HT_OK) {
+        status = ht_fail(err, HT_INFEASIBLE, "%s", job.reason);
+    } else {
+        const struct ht_schedule *s = job.schedule;
+        out->n_ranks = s->n_ranks;
+        out->rank_node = HT_NEW_ARRAY(int32_t, s->n_ranks);
+        for (int32_t r = 0; r < s->n_ranks; r++)
+            out->rank_node[r] = job.scenario.cluster->nodes[s->rank_node[r]].number;
+        memcpy(out->use, nodes, strlen(nodes) + 1);
+    }
+    ht_job_free(&job);
+    return status;
+}
+
+/* Writes the nodes at the picked places of a list. */
+static void subset(const char *nodes, const int32_t *picked, int32_t k, char list[HT_MEMBER_LIST])
+{
+    list[0] = '\0';
+    for (int32_t i = 0; i < k; i++) ht_list_add(list, ht_list_at(nodes, picked[i]));
+}
+
+/* Moves on to the next k of n places, in lexicographic order. Returns false behind the last. */
+static bool next_subset(int32_t *picked, int32_t k, int32_t n)
+{
+    int32_t i = k - 1;
+    while (i >= 0 && picked[i] == n - k + i) i--;
+    if (i < 0) return false;
+    picked[i]++;
+    for (int32_t j = i + 1; j < k; j++) picked[j] = picked[j - 1] + 1;
+    return true;
+}
+
+/* Tries subsets until one can be planned, the largest first and, of equally large ones, those with the first nodes first. */
+static void choose(struct ht_chooser *c, struct ht_choice *out)
+{
+    int32_t n = ht_list_count(out->of), *picked = HT_NEW_ARRAY(int32_t, n), tries = 0;
+    char list[HT_MEMBER_LIST];
+    out->status = ht_fail(&out->error, HT_INFEASIBLE, "there is no node");
+    for (int32_t k = n; k > 0 && tries < MOST_TRIES; k--) {
+        for (int32_t i = 0; i < k; i++) picked[i] = i;
+        do {
+            struct ht_error why = {0};
+            subset(out->of, picked, k, list);
+            enum ht_status status = try(c, list, out, &why);
+            if (status == HT_OK || tries == 0) out->status = status, out->error = why;
+            if (status == HT_OK) goto out;
+            tries++;
+        } while (tries < MOST_TRIES && next_subset(picked, k, n));
+    }
+out:
+    free(picked);
+}
+
+/* Returns what is known of some nodes, or finds it. Locked. */
+static struct ht_choice *find(struct ht_chooser *c, const char *nodes)
+{
+    for (size_t i = 0; i < c->n; i++)
+        if (!strcmp(c->known[i]->of, nodes)) return c->known[i];
+    struct ht_choice *x = HT_NEW(struct ht_choice);
+    memcpy(x->of, nodes, strlen(nodes) + 1);
+    choose(c, x);
+    HT_PUSH(c->known, c->n, c->cap, x);
+    return x;
+}
+
+enum ht_status ht_choose(struct ht_chooser *c, const char *nodes, struct ht_error *err, const struct ht_choice **out)
+{
+    pthread_mutex_lock(&c->lock);
+    size_t before = c->n;
+    struct ht_choice *x = find(c, nodes);
+    x->beforehand = c->n == before;
+    pthread_mutex_unlock(&c->lock);
+    *out = x;
+    return x->status == HT_OK ? HT_OK : ht_fail(err, x->status, "%s", x->error.text);
+}
+
+static void *choose_losses(void *arg)
+{
+    struct ht_chooser *c = arg;
+    char list[HT_MEMBER_LIST];
+    int32_t n = ht_list_count(c->ahead);
+    for (int32_t lost = 0; n > 1 && lost < n && !atomic_load(&c->stop); lost++) {
+        list[0] = '\0';
+        for (int32_t i = 0; i < n; i++)
+            if (i != lost) ht_list_add(list, ht_list_at(c->ahead, i));
+        pthread_mutex_lock(&c->lock);
+        find(c, list);
+        pthread_mutex_unlock(&c->lock);
+    }
+    return NULL;
+}
+
+void ht_choose_ahead(struct ht_chooser *c, const char *nodes)
+{
+    join(c);
+    memcpy(c->ahead, nodes, strlen(nodes) + 1);
+    c->threaded = pthread_create(&c->thread, NULL, choose_losses, c) == 0;
+}
