@@ -32,7 +32,9 @@ enum { ROUNDS = 8, SIMULATED = 3 };
     {"tp", "tensor-parallel degree", .min = 1, .max = 1 << 16},                                                        \
     {"recompute", "1: a layer keeps nothing and is recomputed; 2: it drops its attention alone", .max = 2},            \
     {"segment", "layers recomputed at a time, from the input of the first; 0: those of a stage", .max = -1},           \
-    {"zero", "1: the groups share optimizer states (ZeRO-1)", .max = 1}
+    {"zero", "1: the groups share optimizer states (ZeRO-1)", .max = 1},                                                        \
+    {"transposed", "1/n of gradients that GPUs of a group rearrange, by group; 0: none (simulation only)", .max = 64,  \
+     .kind = HT_VARIABLE_LIST}
 #define CHOICES                                                                                                        \
     {"D", "number of groups", .min = 1, .max = 1 << 16},                                                               \
     {"K", "micro-batches in eq. (2), whatever D; 0: all over D", .max = 1 << 20},                                      \
@@ -125,6 +127,13 @@ static void set_list(struct ht_plan *out, const char *name, enum ht_variable_kin
     ht_plan_set_vector(out, &v);
 }
 
+/* Takes what unequal tensor-parallel degrees cost into the plan, if it is asked for. */
+static void set_transposed(const struct planner *q, struct ht_plan *out)
+{
+    const struct ht_variable *transposed = ht_setting_variable(q->settings, "transposed");
+    if (transposed) ht_plan_set_vector(out, transposed);
+}
+
 /* Fills the plan's variables. */
 static void set_variables(const struct planner *q, const struct autohet_candidate *c, struct ht_plan *out)
 {
@@ -138,6 +147,7 @@ static void set_variables(const struct planner *q, const struct autohet_candidat
     set_list(out, "l", HT_VARIABLE_LIST, c->n_groups, c->micro_batches);
     set_list(out, "blocks", HT_VARIABLE_LIST, c->n_stages, c->blocks);
     set_list(out, "place", HT_VARIABLE_RANKS, c->n_stages * tp, place);
+    set_transposed(q, out);
     set_kept(q->scenario, q->settings, NULL, out); /* find_candidates has checked them */
     free(ranks);
     free(place);
@@ -195,11 +205,13 @@ static void record_inputs(const struct planner *q, const struct autohet_candidat
     ht_plan_input(out, "plans compared", "", q->all.n);
 }
 
-/* Simulates the best few. Returns the index of the fastest; the first one's time over eq. (1) goes into *off. */
-static enum ht_status simulate(const struct planner *q, struct ht_plan *out, struct ht_error *err, int32_t *fastest,
+/* Simulates the best few. *chosen: the first, or with choose=1 the fastest; *off: its time by eq. (1) over the simulated one,
+   less 1. */
+static enum ht_status simulate(const struct planner *q, struct ht_plan *out, struct ht_error *err, int32_t *chosen,
                                double *off)
 {
     int64_t n = ht_setting(q->settings, "simulated", SIMULATED), least = INT64_MAX;
+    bool choose = ht_setting(q->settings, "choose", 0);
     for (int32_t i = 0; i < q->all.n && i < n; i++) {
         const struct autohet_candidate *c = &q->all.list[i];
         int64_t lacks, ns = 0;
@@ -210,9 +222,10 @@ static enum ht_status simulate(const struct planner *q, struct ht_plan *out, str
         if (status) return ht_fail(err, status, "%s", why.text);
         snprintf(name, sizeof name, "simulated %d: tp %d, D %d", i + 1, c->degree->tp, c->n_groups);
         ht_plan_input(out, name, "s", 1e-9 * (double)ns);
-        if (i == 0) *off = autohet_estimate_s(c) / (1e-9 * (double)ns) - 1;
-        if (ns < least) *fastest = i;
-        if (ns < least) least = ns;
+        if (i > 0 && (!choose || ns >= least)) continue;
+        *chosen = i;
+        *off = autohet_estimate_s(c) / (1e-9 * (double)ns) - 1;
+        least = ns;
     }
     return HT_OK;
 }
@@ -229,16 +242,15 @@ static void explain(const struct autohet_candidate *c, double off, struct ht_pla
 
 static enum ht_status decide(struct planner *q, struct ht_error *err, struct ht_plan *out)
 {
-    int32_t fastest = 0;
+    int32_t chosen = 0;
     double off = 0;
     enum ht_status status = find_fitting(q, err);
-    if (!status && !ht_settings_any_fit(q->settings)) status = simulate(q, out, err, &fastest, &off);
+    if (!status && !ht_settings_any_fit(q->settings)) status = simulate(q, out, err, &chosen, &off);
     if (status) return status;
-    bool choose = ht_setting(q->settings, "choose", 0);
-    const struct autohet_candidate *c = &q->all.list[choose ? fastest : 0];
+    const struct autohet_candidate *c = &q->all.list[chosen];
     record_inputs(q, c, out);
     set_variables(q, c, out);
-    explain(c, choose && fastest ? 0 : off, out);
+    explain(c, off, out);
     return HT_OK;
 }
 
@@ -264,6 +276,7 @@ static enum ht_status take_forced(const struct planner *q, struct ht_error *err,
         ht_plan_set_vector(out, v);
     }
     ht_plan_set(out, "tp", ht_setting(q->settings, "tp", 1));
+    set_transposed(q, out);
     snprintf(out->why, sizeof out->why, "forced");
     enum ht_status status = set_kept(q->scenario, q->settings, err, out);
     return status ? status : autohet_check(q->scenario, out, err);

@@ -26,6 +26,7 @@ extern const struct ht_system ht_dapple;
 extern const struct ht_system ht_interleaved;
 extern const struct ht_system ht_megatron_3d; /* one shape of pipelines, the fastest */
 extern const struct ht_system ht_whale_3d;
+extern const struct ht_system ht_varuna; /* equal pipelines that recompute, for spot instances */
 extern const struct ht_system ht_mobius; /* pipelines with everything in host memory */
 extern const struct ht_system ht_megatron;
 /* Policies for activations (policies). */

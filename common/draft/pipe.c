@@ -154,6 +154,7 @@ static void emit(struct ht_pipe *g)
     free(events);
     if (ht_pipe_offloads(g)) return;
     ht_pipe_reduce(g);
+    ht_pipe_transpose_back(g);
     for (int32_t q = g->n_backward - 1; q >= 0; q--) ht_pipe_step(g, q);
 }
 

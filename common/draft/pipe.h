@@ -128,6 +128,10 @@ struct ht_pipe_style {
     /* Gradients are reduced when a rank's passes have ended, all-reduced in buckets of at most so many elements; 0: each
        unit's as soon as its sum is there. */
     int64_t bucket;
+    /* [replicas]: 1/n of the gradients that tensor parallelism cuts along the inputs of matrices are rearranged on each rank of
+       a pipeline, before their all-reduce and after it, as its degree is another than that of the others (AutoHet, Sec. II-B);
+       0: none. NULL: none of any pipeline. For simulation. */
+    const int64_t *transposed;
     bool step_units;          /* a step is of one unit; else of a stage */
     enum ht_control_mode own; /* the method's own control, used if the scenario asks for none */
     enum ht_undo_kind undo;   /* of its own rollback */

@@ -2,6 +2,7 @@
 #include "common/draft/pipe_internal.h"
 
 #include "common/base/array.h"
+#include "common/draft/works.h"
 
 #include <stdlib.h>
 
@@ -74,6 +75,42 @@ void ht_pipe_reduce(struct ht_pipe *g)
         a.unit = a.kind == HT_OP_ALL_REDUCE ? bucket_of(g, last) : last;
         a.n = last - a.unit + 1;
         append(g, a);
+    }
+}
+
+/* Returns the elements of a unit's matrices that tensor parallelism cuts along their inputs, as this part has them. In the
+   whole matrix a part's are strided, so that ranks of another degree have them in another order. */
+static int64_t strided_elements(const struct ht_model *part, int64_t unit)
+{
+    struct ht_param_part parts[HT_MAX_PARAM_PARTS];
+    int64_t elements = 0;
+    for (int i = ht_unit_param_parts(part, unit, parts) - 1; i >= 0; i--)
+        if (parts[i].split == HT_SPLIT_IN) elements += parts[i].rows * parts[i].cols;
+    return elements;
+}
+
+bool ht_pipe_transpose(struct ht_pipe *g, int32_t unit)
+{
+    int64_t share = g->style->transposed ? g->style->transposed[g->d.replica] : 0;
+    if (!share || unit >= g->d.n_units) return false; /* a tied table is cut by rows */
+    int64_t each = ht_dtype_bytes(ht_stepped_gradient(&g->d.scenario->numerics, g->d.rounds));
+    int64_t bytes = strided_elements(&g->d.scenario->model, unit) / share * each;
+    if (!bytes) return false;
+    struct ht_work w = ht_copy_work(HT_LANE_COMPUTE, bytes);
+    w.kind = HT_OP_TRANSPOSE;
+    struct ht_schedule *s = g->d.schedule;
+    ht_add_op(s, HT_OP_TRANSPOSE, g->d.lanes->compute, ht_draft_label(&g->d, unit, -1), ht_add_work(s, &w));
+    ht_op_effect(s, g->d.grad[unit], HT_DEVICE, HT_UPDATE);
+    ht_op_effect(s, ht_draft_row(&g->d, HT_WORKSPACE, unit, -1, bytes), HT_DEVICE, HT_PRODUCE | HT_RELEASE);
+    ht_charge_work(s, g->d.links, 2 * bytes);
+    return true;
+}
+
+void ht_pipe_transpose_back(struct ht_pipe *g)
+{
+    for (int32_t u = g->d.n_units - 1; u >= 0 && g->style->transposed; u--) {
+        ht_pipe_turn(g, ht_pipe_backward_rank(&g->shape, g->stage_of[u]));
+        ht_pipe_transpose(g, u);
     }
 }
 

@@ -169,6 +169,10 @@ void ht_pipe_reduce_scatter(struct ht_pipe *g, int32_t unit, int32_t mb);
 /* Appends the reductions of all units after the passes, from the last one to the first: of gradients of all pipelines, and
    for a tied table of those of embedding and head. */
 void ht_pipe_reduce(struct ht_pipe *g);
+/* Appends the rearrangement of a unit's gradient on the rank at hand, if the style asks for it. Returns whether it does. */
+bool ht_pipe_transpose(struct ht_pipe *g, int32_t unit);
+/* Appends those of all units, after their all-reduces. */
+void ht_pipe_transpose_back(struct ht_pipe *g);
 /* Appends the optimizer step of a backward stage, or of each of its units, in the tier of its sums. */
 void ht_pipe_step(struct ht_pipe *g, int32_t q);
 

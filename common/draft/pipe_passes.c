@@ -91,15 +91,19 @@ static void backward(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pass 
     in_pass(g, rank, x);
 }
 
-/* Adds the fresh gradient of a micro-batch after the first to the sum at once, so that only one unit's is in memory. */
+/* Adds the fresh gradient of a micro-batch after the first to the sum at once, so that only one unit's is in memory. The last
+   one's sum may have to be rearranged. */
 static void accumulate(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pass *x, int32_t u)
 {
-    if (x->micro_batch == 0 || u < 0) return;
-    if (g->d.state->reduce_once)
-        ht_draft_add_to_sum(&g->d, u, x->micro_batch);
-    else
-        ht_draft_accumulate(&g->d, g->d.lanes->compute, u, x->micro_batch);
-    in_pass(g, rank, x);
+    if (u < 0) return;
+    if (x->micro_batch > 0) {
+        if (g->d.state->reduce_once)
+            ht_draft_add_to_sum(&g->d, u, x->micro_batch);
+        else
+            ht_draft_accumulate(&g->d, g->d.lanes->compute, u, x->micro_batch);
+        in_pass(g, rank, x);
+    }
+    if (x->micro_batch == g->d.n_mb - 1 && ht_pipe_transpose(g, u)) g->computed[rank] = g->d.schedule->n_ops - 1;
 }
 
 /* Collects what a backward pass has added to a unit's gradient. A shard of it is being scattered while the next unit's

@@ -337,6 +337,8 @@ enum ht_status ht_pipe_check(const struct ht_scenario *scenario, const struct ht
     }
     if (!status) status = check_blocks(scenario, y, err);
     if (!status) status = check_zero(scenario, y, err);
+    if (!status && y->transposed && y->zero)
+        status = ht_fail(err, HT_BAD_INPUT, "gradients are rearranged beside zero=%d; expected one of them", y->zero);
     if (status) return status;
     ht_pipe_control(scenario, y, &undo);
     if (scenario->control.mode == HT_CONTROL_ROLLBACK && undo == HT_UNDO_UNLOGGED)

@@ -82,6 +82,16 @@ static const struct ht_field ht_machine_fields[] = {
     {.key = "nic", .type = HT_FIELD_ANY_NODE, AT(ht_machine_entry, nic)},
     {.key = "ssds", .type = HT_FIELD_MAP_NODE, AT(ht_machine_entry, ssds)},
     {.key = "price_usd", .type = HT_FIELD_DOUBLE, AT(ht_machine_entry, machine.price_usd), .min = 1, .max = HT_MAX_USD},
+    {.key = "instance", .type = HT_FIELD_STRING, AT(ht_machine_entry, machine.instance), .size = HT_NAME_BYTES},
+    {.key = "usd_per_hour",
+     .type = HT_FIELD_DOUBLE,
+     AT(ht_machine_entry, machine.usd_per_hour),
+     .min = 0.0001,
+     .max = HT_MAX_USD},
+    {.key = "price_source",
+     .type = HT_FIELD_STRING,
+     AT(ht_machine_entry, machine.price_source),
+     .size = HT_SOURCE_BYTES},
     {0},
 };
 static const struct ht_field ht_array_fields[] = {

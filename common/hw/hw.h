@@ -101,9 +101,12 @@ struct ht_machine {
     struct ht_link nvlink; /* of each GPU, to the others in the node */
     struct ht_link nic;    /* of the node */
     struct ht_ssd ssd;
-    int64_t n_ssds;            /* striped: one array */
-    struct ht_link ssd_uplink; /* what all of them share on their way to the host */
-    double price_usd;          /* without what has a price of its own; 0: not given */
+    int64_t n_ssds;                     /* striped: one array */
+    struct ht_link ssd_uplink;          /* what all of them share on their way to the host */
+    double price_usd;                   /* without what has a price of its own; 0: not given */
+    char instance[HT_NAME_BYTES];       /* a cloud's name for such a node, "" elsewhere; */
+    double usd_per_hour;                /* what it costs there, 0: not given; */
+    char price_source[HT_SOURCE_BYTES]; /* and where and when */
 };
 
 /* The connection between nodes of two groups, where it is not their NICs'. */

@@ -229,6 +229,9 @@ enum ht_status ht_modelled_cost(const struct ht_cluster *cluster, const struct h
     case HT_OP_RECEIVE:
         st = ht_network_s(cluster, m, software, reach, w, err, &s);
         break;
+    case HT_OP_TRANSPOSE:
+        s = ht_stream_s(&r, 2 * (double)w->bytes); /* tiles are read and written at the memory's rate */
+        break;
     case HT_OP_VALIDATE:
         s = ht_stream_s(&r, (double)w->params * (double)ht_dtype_bytes(w->grad_dtype));
         break;

@@ -45,7 +45,7 @@ const char *ht_op_label(const struct ht_schedule *s, int32_t op, char *buf, size
         [HT_OP_FORWARD] = "F",     [HT_OP_RECOMPUTE] = "R",       [HT_OP_BACKWARD] = "B",
         [HT_OP_ACCUMULATE] = "A",  [HT_OP_OPTIMIZER_STEP] = "O",  [HT_OP_UNDO] = "U",
         [HT_OP_ALL_GATHER] = "AG", [HT_OP_REDUCE_SCATTER] = "RS", [HT_OP_ALL_REDUCE] = "AR",
-        [HT_OP_SEND] = "S",        [HT_OP_RECEIVE] = "V",
+        [HT_OP_SEND] = "S",        [HT_OP_RECEIVE] = "V",        [HT_OP_TRANSPOSE] = "T",
     };
     // clang-format on
     const struct ht_op *o = &s->ops[op];

@@ -30,6 +30,7 @@ const char *const ht_op_kind_names[HT_N_OP_KINDS] = {
     [HT_OP_REDUCE_SCATTER] = "reduce_scatter", [HT_OP_ALL_REDUCE] = "all_reduce",
     [HT_OP_SEND] = "send",             [HT_OP_RECEIVE] = "receive",
     [HT_OP_VALIDATE] = "validate",     [HT_OP_RESTORE] = "restore",
+    [HT_OP_TRANSPOSE] = "transpose",
 };
 
 const char *const ht_lane_kind_names[HT_N_LANE_KINDS] = {

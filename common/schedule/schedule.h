@@ -79,8 +79,9 @@ enum ht_op_kind {
     HT_OP_ALL_REDUCE,
     HT_OP_SEND,
     HT_OP_RECEIVE,
-    HT_OP_VALIDATE, /* writes the iteration's control scalar: ok or bad */
-    HT_OP_RESTORE,  /* rounds parameters from their master again; recovery: reads a state tensor back */
+    HT_OP_VALIDATE,  /* writes the iteration's control scalar: ok or bad */
+    HT_OP_RESTORE,   /* rounds parameters from their master again; recovery: reads a state tensor back */
+    HT_OP_TRANSPOSE, /* rearranges a gradient as ranks of another tensor-parallel degree have it; simulation only */
     HT_N_OP_KINDS,
 };
 

@@ -51,7 +51,7 @@ static bool is_pass(int kind)
 static bool stays_in_part(int kind)
 {
     return kind == HT_OP_ACCUMULATE || kind == HT_OP_OPTIMIZER_STEP || kind == HT_OP_UNDO || kind == HT_OP_ALL_GATHER ||
-           kind == HT_OP_REDUCE_SCATTER || kind == HT_OP_ALL_REDUCE;
+           kind == HT_OP_REDUCE_SCATTER || kind == HT_OP_ALL_REDUCE || kind == HT_OP_TRANSPOSE;
 }
 
 /* Checks ops [first, end): one op, or the members of a group. */

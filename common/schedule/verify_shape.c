@@ -155,6 +155,7 @@ static const unsigned lanes_of[HT_N_OP_KINDS] = {
     [HT_OP_RECEIVE]        = LANE(P2P),
     [HT_OP_VALIDATE]       = LANE(COMPUTE) | LANE(HOST),
     [HT_OP_RESTORE]        = LANE(H2D) | LANE(DISK) | LANE(HOST) | LANE(P2P) | LANE(COMPUTE),
+    [HT_OP_TRANSPOSE]      = LANE(COMPUTE),
 };
 // clang-format on
 

@@ -235,7 +235,7 @@ const char *ht_work_key(const struct ht_work *w, char *buf, size_t n)
         if (w->params) add(&t, " dtype=%s", ht_work_dtype_names[w->dtype]);
         if (!w->params) add_count(&t, "bytes", w->bytes);
         break;
-    default: /* copy, send, receive */
+    default: /* copy, send, receive, transpose */
         add_where(&t, w);
         if (w->write) add(&t, " write");
         add_count(&t, "bytes", w->bytes);

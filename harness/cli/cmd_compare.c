@@ -121,7 +121,7 @@ static enum ht_status run_row(void *ctx, size_t i, struct ht_error *err)
     if (c->clusters.n) options.request.cluster = c->clusters.list[i / c->set.systems.n / c->models.n];
     enum ht_status status = ht_evaluate_best(&options, system, m->name, err, &e);
     if (status == HT_BAD_INPUT) {
-        c->rows[i] = ht_refused_row(&c->set, &options, system, m->name, &m->model, err);
+        c->rows[i] = ht_refused_row(&options, system, m->name, &m->model, c->set.from, err);
         return HT_OK;
     }
     if (status != HT_OK) return status;

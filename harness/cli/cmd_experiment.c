@@ -4,6 +4,7 @@
 #include "common/base/array.h"
 #include "common/base/text.h"
 #include "common/base/units.h"
+#include "harness/elastic/days.h"
 #include "harness/result/heading.h"
 #include "harness/result/result.h"
 #include "harness/sweep/recoveries.h"
@@ -57,7 +58,9 @@ static void scenario_cells(const struct ht_experiment *e, const struct ht_point 
         if (axis == HT_AXIS_MODELS) {
             ht_table_cell(t, "%s", e->models[p->at[axis]]);
             if (several_clusters(e)) ht_table_cell(t, "%s", e->clusters[p->at[axis]]);
-        } else if (axis == HT_AXIS_MEMORY || axis == HT_AXIS_HOST_MEMORY)
+        } else if (axis == HT_AXIS_MIXES)
+            ht_table_cell(t, "%s", e->mixes[p->at[axis]]);
+        else if (axis == HT_AXIS_MEMORY || axis == HT_AXIS_HOST_MEMORY)
             ht_table_cell(t, "%s", memory_text(value, text));
         else
             ht_table_cell(t, "%lld", (long long)value);
@@ -71,7 +74,7 @@ static void print(const struct ht_experiment *e, const json_t *root)
     size_t at = 0;
     for (int axis = 0; axis < HT_N_AXES; axis++) {
         static const char *const titles[] = {"<model",       ">batch",       ">device memory", ">tokens",
-                                             ">micro-batch", ">host memory", ">SSDs"};
+                                             ">micro-batch", ">host memory", ">SSDs",          "<devices"};
         if (!shows(e, axis)) continue;
         at += (size_t)snprintf(header + at, sizeof(header) - at, "%s%s%s", at ? "|" : "", titles[axis],
                                axis == HT_AXIS_MODELS && several_clusters(e) ? "|<cluster" : "");
@@ -96,6 +99,30 @@ static void print(const struct ht_experiment *e, const json_t *root)
     ht_rows_print_scenario(rows, NULL, stdout);
     puts("useful TFLOP/s per GPU (3 x forward matrix products)\n");
     ht_table_print(t, "", stdout);
+}
+
+/* Runs an experiment of days on spot instances. */
+static enum ht_status run_days(const struct ht_options *o, struct ht_error *err)
+{
+    char dir[4096], shown[4096];
+    json_t *root, *study;
+    size_t i;
+    struct ht_days_heading heading;
+    ht_days_heading(o->words[0], &heading);
+    results_dir(o, heading.name, dir, sizeof(dir));
+    enum ht_status status = ht_days_run(o->words[0], dir, o->day.plans, err, &root);
+    json_array_foreach(json_object_get(root, "rows"), i, study)
+    {
+        if (status != HT_OK || o->json) break;
+        if (i) putchar('\n');
+        ht_study_print(study, stdout);
+    }
+    ht_shown(dir, shown, sizeof(shown));
+    if (status == HT_OK && !o->json)
+        printf("\n%s/results.json, %s/results.csv; hetbench report %s draws them\n", shown, shown, shown);
+    if (status == HT_OK && o->json) return ht_json_print(root, err);
+    json_decref(root);
+    return status;
 }
 
 /* ---- on recovery ---- */
@@ -149,6 +176,7 @@ static enum ht_status run_recoveries(const struct ht_options *options, struct ht
 
 static enum ht_status run(const struct ht_options *options, struct ht_error *err)
 {
+    if (ht_days_are(options->words[0])) return run_days(options, err);
     struct ht_experiment *e = ht_alloc(sizeof(*e));
     struct ht_sweep_stats stats;
     json_t *root = NULL;

@@ -8,6 +8,8 @@
 #include "common/profile/formula.h"
 #include "harness/cli/stores.h"
 #include "harness/sweep/builtin.h"
+#include "harness/cli/list_days.h"
+#include "harness/elastic/days.h"
 #include "harness/sweep/experiment.h"
 #include "harness/sweep/recoveries.h"
 #include "harness/result/heading.h"
@@ -297,6 +299,7 @@ static enum ht_status add_recoveries(const char *name, struct ht_table *t, json_
 
 static enum ht_status add_experiment(const char *name, struct ht_table *t, json_t *list, struct ht_error *err)
 {
+    if (ht_days_are(name)) return ht_list_days(name, t, list);
     if (ht_is_recoveries(name)) return add_recoveries(name, t, list, err);
     struct ht_experiment *e = ht_alloc(sizeof(*e));
     enum ht_status status = ht_experiment_load(name, err, e);
@@ -384,7 +387,9 @@ static bool system_name(int64_t i, char name[HT_NAME_BYTES])
 
 static bool experiment_name(int64_t i, char name[HT_NAME_BYTES])
 {
-    return ht_experiment_name(i, name, HT_NAME_BYTES);
+    int64_t n = 0; /* those of days come last */
+    while (n < i && ht_experiment_name(n, name, HT_NAME_BYTES)) n++;
+    return ht_experiment_name(i, name, HT_NAME_BYTES) || ht_days_name(i - n, name, HT_NAME_BYTES);
 }
 
 static const struct kind {
@@ -415,7 +420,10 @@ static const struct kind {
      "\nbytes an element, forward+backward, with 16-bit parameters and gradients; Adam: bytes a parameter; "
      "memory: without NCCL's; uneven: time of a collective of uneven shards over that of even ones\n",
      false, true},
-    {"experiments", "<experiment|>points|<?cluster|<what|<?source", experiment_name, add_experiment, "", false, false}};
+    {"experiments", "<experiment|>points|<?cluster|<what|<?source", experiment_name, add_experiment, "", false, false},
+    {"traces", "<trace|>hours|>events|>lost|>losses an hour|>nodes at most", ht_list_trace_name, ht_list_trace,
+     "\nof spot instances; losses at one time count once\n", false, false},
+    {"policies", "<policy|<plans with|<when nodes come and go", ht_list_policy_name, ht_list_policy, "", false, false}};
 
 static void print_kind(const struct kind *kind, const struct ht_options *o, struct ht_table *t, const json_t *list)
 {
@@ -470,7 +478,7 @@ static enum ht_status run(const struct ht_options *options, struct ht_error *err
         if (!strcmp(options->words[0], kinds[i].name)) return list_kind(&kinds[i], options, err);
     return ht_fail(err, HT_BAD_INPUT,
                    "list: unknown kind '%s'; expected systems, models, gpus, cpus, links, ssds, clusters, software, "
-                   "experiments or stores",
+                   "experiments, traces, policies or stores",
                    options->words[0]);
 }
 
@@ -478,7 +486,7 @@ const struct ht_command ht_cmd_list = {
     .name = "list",
     .args = "KIND [SYSTEM | DIR..]",
     .help = "what can be named: systems, models, gpus, cpus, links, ssds, clusters, software, experiments, "
-            "stores\vsystems SYSTEM lists the "
+            "traces, policies, stores\vsystems SYSTEM lists the "
             "plan variables of one system. stores DIR.. shows the steps in node stores, and which store has what share "
             "of each unit of the newest whole one.",
     .example = "hetbench list systems",

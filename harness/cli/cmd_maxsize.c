@@ -72,7 +72,7 @@ static enum ht_status row_of(const struct request *r, const char *system, const 
         *row = ht_evaluation_row(&e, r->set.from);
         ht_evaluation_free(&e);
     } else if (status == HT_BAD_INPUT) {
-        *row = ht_refused_row(&r->set, &options, system, m->name, &m->model, err);
+        *row = ht_refused_row(&options, system, m->name, &m->model, r->set.from, err);
     } else {
         return status;
     }

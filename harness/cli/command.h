@@ -28,13 +28,15 @@ enum ht_option_group {
     HT_OPT_MAXSIZE = 16384,
     HT_OPT_ADVISE = 32768,
     HT_OPT_RESHARD = 65536,
-    HT_OPT_PARTS = 262144,  /* of a cluster: --gpus and the others */
-    HT_OPT_CHECK = 131072,  /* of stores' files */
-    HT_OPT_WHY = 1048576,   /* footnotes */
-    HT_OPT_ALL = 2097152,   /* what is folded or left out otherwise */
-    HT_OPT_LAUNCH = 524288, /* the hosts of a training */
+    HT_OPT_CHECK = 131072, /* of stores' files */
+    HT_OPT_PARTS = 262144, /* of a cluster: --gpus and the others */
+    HT_OPT_DRAW = 524288,  /* a picture of the plan */
+    HT_OPT_WHY = 1048576,  /* footnotes */
+    HT_OPT_ALL = 2097152,  /* what is folded or left out otherwise */
     HT_OPT_ELASTIC = 4194304,
-    HT_OPT_SHAPE = 8192, /* the scenario without its cluster: profile has only this of it */
+    HT_OPT_DAY = 8388608,     /* of spot instances */
+    HT_OPT_LAUNCH = 16777216, /* the hosts of a training */
+    HT_OPT_SHAPE = 8192,      /* the scenario without its cluster: profile has only this of it */
 };
 
 struct ht_command {

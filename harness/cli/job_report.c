@@ -1,5 +1,7 @@
 #include "harness/cli/job_report.h"
 
+#include "harness/cli/drawing.h"
+
 static enum ht_status answer_of(const struct ht_job *job, struct ht_error *err)
 {
     return job->answer == HT_OK ? HT_OK : ht_fail(err, job->answer, "%s", job->reason);
@@ -16,6 +18,7 @@ enum ht_status ht_job_report(const struct ht_options *options, void (*print)(con
     if (status != HT_OK) return status;
     status = ht_result_create(&job, NULL, NULL, 0, err, &result);
     if (status == HT_OK) status = ht_job_dump(&job, options->plan.dump, err);
+    if (status == HT_OK) status = ht_draw_plan(&result, options->draw, err);
     if (status == HT_OK && options->json) {
         json_t *root = ht_result_json(&result);
         if (add) add(&job, root);

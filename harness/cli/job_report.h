@@ -5,7 +5,8 @@
 #include "harness/result/result.h"
 
 /* Makes the job that the options describe, up to the bound of its memory, and reports on it: as a table, with what
-   `print` says behind the heading, or as JSON, to which `add` (may be NULL) adds. Writes --dump. */
+   `print` says behind the heading, or as JSON, to which `add` (may be NULL) adds. Writes --dump
+   and --draw. */
 enum ht_status ht_job_report(const struct ht_options *options, void (*print)(const struct ht_job *job),
                              void (*add)(const struct ht_job *job, json_t *root), struct ht_error *err);
 

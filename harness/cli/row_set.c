@@ -2,17 +2,11 @@
 
 #include "common/base/array.h"
 #include "common/base/units.h"
-#include "common/plan/scenario.h"
-#include "harness/result/heading.h"
 #include "harness/result/provenance.h"
 #include "harness/result/result.h"
 #include "harness/result/rows.h"
-#include "harness/run/job.h"
-#include "harness/run/registry.h"
 
 #include <string.h>
-
-static const char refused[] = "refused";
 
 enum ht_status ht_row_set_read(const struct ht_options *options, const char *systems, struct ht_error *err,
                                struct ht_row_set *out)
@@ -55,28 +49,6 @@ void ht_row_bytes(const json_t *row, const char *key, struct ht_table *t)
     ht_table_cell(t, "%s", known ? ht_format_rounded(HT_BYTES, json_number_value(bytes), text) : "-");
 }
 
-json_t *ht_refused_row(const struct ht_row_set *set, const struct ht_options *options, const char *system,
-                       const char *name, const struct ht_model *model, const struct ht_error *why)
-{
-    struct ht_scenario_request request = ht_job_request(options, name);
-    struct ht_scenario scenario;
-    const struct ht_system *found;
-    struct ht_error ignored;
-    json_t *row = json_pack("{s:s,s:o,s:s}", "status", refused, "reason", ht_json_text(why->text), "system", system);
-    json_object_update(row, set->from);
-    if (ht_system_find(system, &ignored, &found) == HT_OK &&
-        ht_scenario_create(&request, &ignored, &scenario) == HT_OK) {
-        json_object_set_new(row, "title", json_string(ht_system_title(found, &scenario)));
-        json_object_set_new(row, "scenario", ht_scenario_json(&scenario, found->division));
-        ht_scenario_free(&scenario);
-    } else {
-        json_object_set_new(
-            row, "scenario",
-            json_pack("{s:{s:s,s:I}}", "model", "name", model->name, "params", (json_int_t)ht_model_params(model)));
-    }
-    return row;
-}
-
 /* Returns HT_BAD_INPUT, with the first row's reason, when all are refused. Names its system and model if others have
    another reason. */
 static enum ht_status check_refused(const json_t *rows, struct ht_error *err)
@@ -86,7 +58,7 @@ static enum ht_status check_refused(const json_t *rows, struct ht_error *err)
     bool same = true;
     json_array_foreach(rows, i, row)
     {
-        if (strcmp(ht_row_text(row, "status"), refused) != 0) return HT_OK;
+        if (strcmp(ht_row_text(row, "status"), "refused") != 0) return HT_OK;
         same &= json_equal(json_object_get(row, "reason"), reason);
     }
     if (!first) return HT_OK;

@@ -33,11 +33,6 @@ const char *ht_row_text(const json_t *row, const char *key);
 double ht_row_number(const json_t *row, const char *key);
 void ht_row_bytes(const json_t *row, const char *key, struct ht_table *t);
 
-/* Returns the row of a system and a model that refused the options, with as much of the scenario as there is. The
-   caller owns it. */
-json_t *ht_refused_row(const struct ht_row_set *set, const struct ht_options *options, const char *system,
-                       const char *name, const struct ht_model *model, const struct ht_error *why);
-
 /* Runs the tasks, which fill rows[n], and moves the finished rows to root's "rows", in the order that arrange (NULL: none)
    puts them in; those that were not finished are NULL. root's "complete" says whether these are all. Returns HT_BAD_INPUT when every row is refused. */
 enum ht_status ht_row_set_make(const struct ht_tasks *tasks, json_t **rows, void (*arrange)(void *ctx, json_t **rows),

@@ -68,12 +68,23 @@ def colour_of(experiment, series):
     return SERIES_COLOURS[experiment.series.index(series) % len(SERIES_COLOURS)]
 
 
+def beside(experiment, i):
+    """Returns where the i-th series stands around the tick of an entry: entries without an order have their series side by side."""
+    return 0 if experiment.ordered() else 0.72 * ((i + 0.5) / len(experiment.series) - 0.5)
+
+
+def style_of(experiment, i):
+    """Returns the line of the i-th series: none between entries without an order."""
+    return ((0, (4, 2)) if i == 1 else "-") if experiment.ordered() else "none"
+
+
 def ticks(ax, experiment, places):
     pairs = [experiment.tick(p) for p in places]
     ax.set_xticks([x for x, _ in pairs], [label for _, label in pairs])
     ax.set_xlabel(experiment.axis_title())
     xs = [x for x, _ in pairs]
-    margin = 0.05 * (max(xs) - min(xs)) or 0.5
+    margin = 0.05 * (max(xs) - min(xs)) if experiment.ordered() else 0.5
+    margin = margin or 0.5
     ax.set_xlim(min(xs) - margin, max(xs) + margin)  # points that do not fit keep their place
 
 
@@ -100,16 +111,17 @@ def lines(experiment, path, value_of, title_of_values):
         for i, series in enumerate(experiment.series):
             rows = [experiment.chosen.get((series, p)) for p in places]
             colour, marker = colour_of(experiment, series), SERIES_MARKERS[i % len(SERIES_MARKERS)]
-            xs = [experiment.tick(r.place)[0] for r in rows if r and r.ok]
+            shift = beside(experiment, i)
+            xs = [experiment.tick(r.place)[0] + shift for r in rows if r and r.ok]
             drawn.append((xs, [value_of(r) for r in rows if r and r.ok], colour, marker, i))
-            none = [experiment.tick(r.place)[0] for r in rows if r and not r.ok]
+            none = [experiment.tick(r.place)[0] + shift for r in rows if r and not r.ok]
             if none:
                 ax.plot(none, [-top * (0.045 + 0.05 * failing.index(series))] * len(none), "x", color=colour, markersize=6,
                         markeredgewidth=1.8, zorder=4)
         # Drawn last to first, the first series thickest: lines that coincide stay visible.
         for xs, ys, colour, marker, i in reversed(drawn):
-            ax.plot(xs, ys, color=colour, marker=marker, markersize=5.5, linewidth=2.2 if i == 0 else 1.6,
-                    linestyle=(0, (4, 2)) if i == 1 else "-", zorder=3 if i == 1 else 2)
+            ax.plot(xs, ys, color=colour, marker=marker, markersize=5.5, linewidth=2.2 if i == 0 else 1.6, linestyle=style_of(experiment, i),
+                    zorder=3 if i == 1 else 2)
         ax.axhline(0, color="black", linewidth=0.8)
         ticks(ax, experiment, places)
         if title:
@@ -121,7 +133,7 @@ def lines(experiment, path, value_of, title_of_values):
     for ax in axes[::columns]:
         ax.set_ylabel(title_of_values)
     handles = [Line2D([], [], color=colour_of(experiment, s), marker=SERIES_MARKERS[i % len(SERIES_MARKERS)],
-                      linestyle=(0, (4, 2)) if i == 1 else "-", label=s) for i, s in enumerate(experiment.series)]
+                      linestyle=style_of(experiment, i), label=s) for i, s in enumerate(experiment.series)]
     if failing:
         handles.append(Line2D([], [], color="#555555", marker="x", linestyle="", markeredgewidth=1.8,
                               label="does not fit"))
@@ -144,7 +156,8 @@ def times(experiment, path):
             rows = [experiment.chosen.get((name, p)) for p in places]
             at = [k for k, r in enumerate(rows) if r and r.ok]
             ax.plot(at, [rows[k]["iteration_time_s"] for k in at], color=colour_of(experiment, name), markersize=5,
-                    marker=SERIES_MARKERS[i % len(SERIES_MARKERS)], linewidth=2.2 if i == 0 else 1.3, zorder=3 if i == 0 else 2)
+                    marker=SERIES_MARKERS[i % len(SERIES_MARKERS)], linewidth=2.2 if i == 0 else 1.3,
+                    linestyle="-" if experiment.ordered() else "none", zorder=3 if i == 0 else 2)
             for k, row in enumerate(rows):
                 lanes = {lane: s for lane, s in row.lanes().items() if lane != "waiting"} if row and row.ok else {}
                 most = max(lanes, key=lanes.get) if lanes else None
@@ -242,19 +255,21 @@ def bounds(experiment, path):
             rows = [r for r in rows if r and r.ok and r["lower_bound_s"]]
             ratios = [r["iteration_time_s"] / r["lower_bound_s"] for r in rows]
             top = max([top] + ratios)
-            ax.plot([experiment.tick(r.place)[0] for r in rows], ratios, color=colour_of(experiment, series),
-                    marker=SERIES_MARKERS[i % len(SERIES_MARKERS)], markersize=5, linewidth=1.6,
-                    linestyle=(0, (4, 2)) if i == 1 else "-")
+            xs = [experiment.tick(r.place)[0] + beside(experiment, i) for r in rows]
+            if not experiment.ordered():
+                ax.vlines(xs, 1, ratios, color=colour_of(experiment, series), linewidth=1.6)
+            ax.plot(xs, ratios, color=colour_of(experiment, series), marker=SERIES_MARKERS[i % len(SERIES_MARKERS)],
+                    markersize=5, linewidth=1.6, linestyle=style_of(experiment, i))
         ax.axhline(1, color="black", linewidth=0.8)
         ticks(ax, experiment, places)
         if title:
             ax.set_title(title)
     for ax in axes:
-        ax.set_ylim(0.95, top * 1.05)
+        ax.set_ylim(1 - 0.06 * max(top - 1, 0.05), 1 + 1.08 * max(top - 1, 0.05))
     for ax in axes[::columns]:
         ax.set_ylabel("time / lower bound")
     handles = [Line2D([], [], color=colour_of(experiment, s), marker=SERIES_MARKERS[i % len(SERIES_MARKERS)],
-                      linestyle=(0, (4, 2)) if i == 1 else "-", label=s) for i, s in enumerate(experiment.series)]
+                      linestyle=style_of(experiment, i), label=s) for i, s in enumerate(experiment.series)]
     legend(figure, handles)
     save(figure, path)
 

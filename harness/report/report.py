@@ -36,8 +36,12 @@ except ImportError as why:
         sys.exit(0)
     stop(3, f"report draws with matplotlib, which Python cannot import ({why}); Debian has it as python3-matplotlib")
 import bars
+import days
+import groups
+import mixes
 import pipeline
 import plans
+import published
 import recoveries
 import results
 import timeline
@@ -71,6 +75,9 @@ DRAWINGS = {
     "gains": (plans.gains, "Throughput over that of {}, and the highest peak of any device over its."),
     "parts": (plans.parts, "What each GPU takes of the batch, what it holds of the training state, and how full its memory is at the peak."),
     "prediction": (plans.prediction, "The iteration time that the planner expects against the simulated one."),
+    "mixes": (mixes.mixes, "Every mix of the two kinds of devices. Throughputs within 1% count as equal: small squares are systems as fast as the "
+                           "one that colours the cell. What a device brings is against the mix without it, each system on all devices of its "
+                           "mix; bold: it hurts."),
     "times": (figures.times, "Iteration time; below, the lane on which the critical path spends most time: what binds."),
 }
 
@@ -101,7 +108,7 @@ def warn(page, e):
         page.warning(f"This experiment was interrupted: {len(e.rows)} points are there.")
 
 
-OF_CSV = ("lines", "bars", "sizes", "price")  # what results.csv has the columns for
+OF_CSV = ("lines", "bars", "sizes", "price", "mixes")  # what results.csv has the columns for
 
 
 def throughput(page, experiments, folder):
@@ -120,6 +127,7 @@ def throughput(page, experiments, folder):
         if caption:
             page.text(caption.format(html.escape(e.series[-1])))
         warn(page, e)
+        papers(page, e, folder)
         ratios = e.ratios()
         if ratios:
             page.table([f"{e.series[0]} against", "mean", "least", "most", "over"],
@@ -136,6 +144,21 @@ def throughput(page, experiments, folder):
                     cells.append((row.status if row else "-", "n bad" if row else "n"))
             rows.append(cells)
         page.table(["TFLOP/s per GPU", *e.series], rows, "All numbers, with the variant that was fastest")
+
+
+def papers(page, e, folder):
+    """Adds the paper's values that belong to an experiment, where the folder of results has them checked."""
+    rows = published.rows_of(e.name, e.folder.parent)
+    if not rows:
+        return
+    path = file_of(folder, f"paper-{e.name}")
+    if published.beside(rows, path):
+        page.text("The paper's values beside ours. Each is a row of <code>hetbench reproduce</code>, which takes the scenarios and the averages "
+                  "that the paper states.")
+        page.figure(path, "the paper's values and ours")
+    page.table(["claim", "paper", "ours", "verdict", "statement"],
+               [[r["id"], (r["paper"], "n"), (r["ours"], "n"), (r["verdict"], "good" if r["verdict"] == "within" else "bad"), r["statement"]]
+                for r in rows], f"All {len(rows)} checked statements about it")
 
 
 def sizes(page, experiments, folder):
@@ -241,12 +264,44 @@ def memory(page, traced, folder):
         page.text("These results hold no traces: an experiment with <code>timelines:</code> keeps some.")
 
 
+MOST_PLANS = 6  # drawn of an experiment
+
+
+def pipelines_of(e):
+    """Returns (position, plan) of the first series where it plans pipelines, as many as are drawn."""
+    out = []
+    for place in e.places() if not e.csv and e.figure != "mixes" else []:
+        row = e.chosen.get((e.series[0], place))
+        try:
+            out += [(place, groups.Plan(row.raw))] if row and row.ok else []
+        except ValueError:
+            pass  # another kind of plan
+    return out[:MOST_PLANS]
+
+
+def plans_of_pipelines(page, experiments, folder):
+    """Adds a section for the experiments whose first system plans unlike pipelines, if there are any."""
+    drawn_of = [(e, found) for e in experiments if (found := pipelines_of(e))]
+    if not drawn_of:
+        return
+    page.section("plans", "Plans of pipelines",
+                 "Which devices have which layers of which group, and who reduces gradients with whom; the memory of each device at its worst "
+                 "moment, and the share of an iteration in which it computes nothing. <code>hetbench sim --draw FILE.png</code> draws "
+                 "one of them with its schedule.")
+    for e, found in drawn_of:
+        for i, (place, plan) in enumerate(found):
+            page.heading(f"{e.name}: {e.series[0]}, {e.describe(place)}")
+            path = file_of(folder, f"plan-{e.name}-{i}" if i else f"plan-{e.name}")
+            groups.save(groups.figure_of(plan), path, figures.DPI)
+            page.figure(path, "who has which layers")
+
+
 def critical(page, experiments, folder):
     page.section("critical-path", "Where the time goes",
                  "The critical path, back from the end of the steady state: which op made which op wait. Its share on a "
                  "lane is what a faster lane could gain at most, until another path becomes the longest.")
     for e in experiments:
-        if e.figure == "sizes":  # what fits is asked there, not how fast it is
+        if e.figure in ("sizes", "mixes"):  # what fits is asked there, or too many points are
             continue
         path = drawn(e, "critical", folder, lambda e, path: not e.csv and figures.critical(e, path))
         if path:
@@ -263,7 +318,7 @@ def bounds(page, experiments, folder):
                  "order is, or the waiting that the method asks for. The bound is of each system's own plan, so a slow plan "
                  "can be close to its bound.")
     for e in experiments:
-        if e.figure == "sizes":
+        if e.figure in ("sizes", "mixes"):
             continue
         path = drawn(e, "bound", folder, figures.bounds)
         page.heading(e.name)
@@ -376,6 +431,7 @@ def simulated(page, experiments, folder):
     sizes(page, experiments, folder)
     timelines(page, traced, folder)
     memory(page, traced, folder)
+    plans_of_pipelines(page, experiments, folder)
     critical(page, experiments, folder)
     bounds(page, experiments, folder)
     break_even(page, experiments, folder)
@@ -389,17 +445,20 @@ def main():
     parser.add_argument("--out", help="where page and figures go [DIR]")
     parser.add_argument("--json", action="store_true", help="print what was written as JSON")
     args = parser.parse_args()
-    experiments = results.load(args.folder)
-    found = recoveries.load(args.folder)
+    of_days = days.load(args.folder) if pathlib.Path(args.folder).is_dir() else []
+    experiments = results.load(args.folder, may_lack=bool(of_days))
+    found = recoveries.load(args.folder) + of_days
     folder = pathlib.Path(args.out or args.folder)
     (folder / "figures").mkdir(parents=True, exist_ok=True)
-    kept = {e.name for e in experiments if e.csv}  # their figures come from results.json, which is not there
+    # Figures of results.csv come from results.json, which is not there.
+    kept = {e.name for e in experiments if e.csv} | {f"{d.name}-{i}" for d in of_days if not d.studies for i in range(1, 10)}
     for old in (folder / "figures").glob("*.png"):
         if old.stem.removeprefix("break-even-") not in kept and old.stem.partition("-")[2] not in kept:
             old.unlink()
     figures.style()
     page = Page("hetbench report")
-    recovery(page, found, folder)
+    recovery(page, [f for f in found if f not in of_days], folder)
+    days.report(page, of_days, folder)
     if experiments:
         simulated(page, experiments, folder)
     commits = ", ".join(dict.fromkeys(e.root.get("commit", "unknown") for e in experiments + found))

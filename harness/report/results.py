@@ -7,11 +7,14 @@ import json
 import pathlib
 import re
 
+import days
+
 GIB = 1 << 30
-AXES = ("models", "batches", "device_memory", "seqs", "micro_batches", "host_memory", "ssds")
+AXES = ("models", "batches", "device_memory", "seqs", "micro_batches", "host_memory", "ssds", "mixes")
 AXIS_TITLES = {"models": "model", "batches": "batch, sequences", "device_memory": "device memory, GiB",
                "seqs": "tokens per sequence", "micro_batches": "micro-batch, sequences",
-               "host_memory": "main memory, GB", "ssds": "SSDs"}
+               "host_memory": "main memory, GB", "ssds": "SSDs", "mixes": "devices"}
+MOST_NAMED = 6  # values of a setting that one line lists
 
 
 class BadInput(Exception):
@@ -58,7 +61,9 @@ def setting(scenarios):
     """Describes devices, batch, micro-batch, sequence length and numerics in one line, and lists the values that differ. Results
     of older versions name fewer of them."""
     def distinct(key):
-        return " or ".join(dict.fromkeys(str(s[key]) for s in scenarios if s.get(key) is not None))
+        values = list(dict.fromkeys(str(s[key]) for s in scenarios if s.get(key) is not None))
+        more = [f"{len(values) - MOST_NAMED} more"] if len(values) > MOST_NAMED + 1 else []
+        return " or ".join(values[:MOST_NAMED] + more if more else values)
 
     first = scenarios[0]
     devices = distinct("gpus_text") or (f"{first['devices']} x {first['gpu']}" if "gpu" in first else "")
@@ -79,7 +84,7 @@ class Row:
         batch = raw.get("batch_per_node") or scenario.get("batch")
         micro_batch = scenario["micro_batch"] if by_micro_batch else None  # some systems plan their own
         self.place = (scenario["model"]["name"], batch, raw.get("device_memory_bytes"), scenario.get("seq"), micro_batch,
-                      raw.get("host_memory_bytes"), raw.get("ssds"))
+                      raw.get("host_memory_bytes"), raw.get("ssds"), raw.get("mix"))
         self.scenario = scenario
 
     def __getitem__(self, field):
@@ -132,7 +137,7 @@ def from_csv(path):
     for row in rows:
         row["chosen"] = row["chosen"] == "yes"
         row["scenario"] = {k: row[k] for k in scenario} | {"model": {"name": row["model"], "params": row["params"]}}
-    keys = ("model", "batch", "device_memory_bytes", "seq", "micro_batch", "host_memory_bytes", "ssds")
+    keys = ("model", "batch", "device_memory_bytes", "seq", "micro_batch", "host_memory_bytes", "ssds", "mix")
     axes = {axis: list(dict.fromkeys(r.get(key) for r in rows)) for axis, key in zip(AXES, keys)}
     if "micro_batches" != built_in(path.parent.name).get("along"):
         axes["micro_batches"] = [None]  # systems that plan their own differ in it, too
@@ -229,6 +234,8 @@ class Experiment:
             return f"{size(value)} of main memory" if value else "all main memory"
         if axis == 6:
             return f"{value} SSD{'' if value == 1 else 's'}" if value else "all SSDs"
+        if axis == 7:
+            return " + ".join(" ".join(reversed(kind.split(":"))) for kind in value.split(",")) if value else "all devices"
         return f"{value} tokens" if axis == 3 else f"micro-batch {value}"
 
     def short(self, model):
@@ -249,7 +256,8 @@ class Experiment:
         memory = f", {size(place[2])} of device memory" if place[2] else ""
         host = f", {size(place[5])} of main memory" if place[5] else ""
         ssds = f", {self.entry(place[6], 6)}" if place[6] else ""
-        return f"{place[0]}, batch {place[1]}{memory}{host}{ssds}, {place[3]} tokens"
+        mix = f", {self.entry(place[7], 7)}" if place[7] else ""
+        return f"{place[0]}, batch {place[1]}{memory}{host}{ssds}{mix}, {place[3]} tokens"
 
     def capacity(self, place):
         """Returns the bytes of the first device."""
@@ -260,13 +268,16 @@ class Experiment:
                         return space["capacity_bytes"]
         return place[2]
 
+    def ordered(self):
+        """Returns whether the list along the figure has numbers, so that a line between two of them means something."""
+        return self.along not in ("models", "mixes")
+
     def tick(self, place):
-        """Returns (coordinate, label) along the figure's axis; models stand side by side."""
+        """Returns (coordinate, label) along the figure's axis; entries without an order stand side by side."""
         at = AXES.index(self.along)
         value = place[at]
-        if at == 0:
-            names = list(dict.fromkeys(p[0] for p in self.places()))
-            return names.index(value), self.short(value)
+        if not self.ordered():
+            return list(dict.fromkeys(p[at] for p in self.places())).index(value), self.entry(value, at)
         if at == 2:
             whole = self.capacity(place) or 0
             return (value or whole) / GIB, f"{value / GIB:g}" if value else "all"
@@ -320,19 +331,19 @@ def results_in(folder):
         return None
     for name in ("results.json", "compare.json", "results.csv"):
         path = folder / name
-        if path.is_file() and (path.suffix != ".csv" or from_csv(path)):
+        if path.is_file() and (path.suffix != ".csv" or from_csv(path)) and not days.is_of_days(path):
             return path
     return None
 
 
-def load(folder):
-    """Loads the results of a folder: its own, and those of the folders in it, by name."""
+def load(folder, may_lack=False):
+    """Loads the results of a folder: its own, and those of the folders in it, by name. may_lack: none is no error."""
     folder = pathlib.Path(folder)
     if not folder.is_dir():
         raise BadInput(f"{folder}: not a folder; expected one that hetbench experiment wrote")
     folders = [folder, *sorted(f for f in folder.iterdir() if f.is_dir())]
     paths = [p for p in map(results_in, folders) if p]
-    if not paths and any(map(recoveries_in, folders)):
+    if not paths and (may_lack or any(map(recoveries_in, folders))):
         return []
     if not paths:
         raise BadInput(f"{folder}: holds no results.json, compare.json or results.csv, nor do the folders in it; expected what "

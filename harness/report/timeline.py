@@ -22,6 +22,7 @@ KIND_COLOURS = {
     "forward": "#56b4e9", "recompute": "#a6d8f2", "backward": "#e69f00", "copy": "#009e73", "accumulate": "#66c2a5",
     "optimizer_step": "#cc79a7", "undo": "#d55e00", "all_gather": "#0072b2", "reduce_scatter": "#3d6ea8",
     "all_reduce": "#22577a", "send": "#7a9e3d", "receive": "#b5c98e", "validate": "#888888", "restore": "#555555",
+    "transpose": "#b2182b",
 }
 CLASS_COLOURS = {
     "param": "#0072b2", "master": "#3d6ea8", "momentum": "#cc79a7", "variance": "#e3b3cd", "grad": "#d55e00",

@@ -1,5 +1,8 @@
 #include "harness/result/evaluate.h"
 
+#include "harness/result/heading.h"
+#include "harness/result/provenance.h"
+#include "harness/run/registry.h"
 #include "harness/run/simulate.h"
 
 #include <stdlib.h>
@@ -71,6 +74,28 @@ json_t *ht_evaluation_row(const struct ht_evaluation *e, json_t *provenance)
     if (provenance) json_object_update(row, provenance);
     add_peak(&e->result, HT_DEVICE, "device_peak_bytes", row);
     add_peak(&e->result, HT_HOST, "host_peak_bytes", row);
+    return row;
+}
+
+json_t *ht_refused_row(const struct ht_options *options, const char *system, const char *name,
+                       const struct ht_model *model, json_t *provenance, const struct ht_error *why)
+{
+    struct ht_scenario_request request = ht_job_request(options, name);
+    struct ht_scenario scenario;
+    const struct ht_system *found;
+    struct ht_error ignored;
+    json_t *row = json_pack("{s:s,s:o,s:s}", "status", "refused", "reason", ht_json_text(why->text), "system", system);
+    if (provenance) json_object_update(row, provenance);
+    if (ht_system_find(system, &ignored, &found) == HT_OK &&
+        ht_scenario_create(&request, &ignored, &scenario) == HT_OK) {
+        json_object_set_new(row, "title", json_string(ht_system_title(found, &scenario)));
+        json_object_set_new(row, "scenario", ht_scenario_json(&scenario, found->division));
+        ht_scenario_free(&scenario);
+    } else {
+        json_object_set_new(
+            row, "scenario",
+            json_pack("{s:{s:s,s:I}}", "model", "name", model->name, "params", (json_int_t)ht_model_params(model)));
+    }
     return row;
 }
 

@@ -31,6 +31,11 @@ enum ht_status ht_evaluate_job(const struct ht_options *options, const struct ht
    it. */
 json_t *ht_evaluation_row(const struct ht_evaluation *e, json_t *provenance);
 
+/* Returns the row of a system and a model that refused the options: status "refused", with as much of the scenario as
+   there is. `name` is the model's, as given. The caller owns it. */
+json_t *ht_refused_row(const struct ht_options *options, const char *system, const char *name,
+                       const struct ht_model *model, json_t *provenance, const struct ht_error *why);
+
 /* Estimates the memory that an evaluation takes on this machine, in bytes. It grows with the passes of micro-batches
    through the model's n_units units; a request without a micro-batch counts one for each sequence. */
 double ht_evaluation_bytes(const struct ht_options *options, int64_t n_units);

@@ -138,6 +138,16 @@ static json_t *names_by_rank(const struct ht_cluster *cluster)
     return list;
 }
 
+static json_t *nodes_by_rank(const struct ht_cluster *cluster)
+{
+    json_t *list = json_array();
+    for (int64_t r = 0, node; r < cluster->n_gpus; r++) {
+        ht_cluster_node_of(cluster, r, &node);
+        json_array_append_new(list, json_integer(node));
+    }
+    return list;
+}
+
 json_t *ht_numerics_json(const struct ht_numerics *n)
 {
     return json_pack("{s:s,s:s,s:s,s:s}", "param", ht_dtype_name(n->param), "grad", ht_dtype_name(n->grad),
@@ -171,6 +181,7 @@ json_t *ht_scenario_json(const struct ht_scenario *s, enum ht_division division)
     if (division == HT_PLANNED_REPLICAS) json_object_set_new(root, "micro_batch", json_null()); /* m of the plan */
     json_object_set_new(root, "gpus", devices_json(s));
     json_object_set_new(root, "gpu_by_rank", names_by_rank(s->cluster));
+    json_object_set_new(root, "node_by_rank", nodes_by_rank(s->cluster));
     json_object_set_new(root, "gpus_text", json_string(ht_cluster_devices(s->cluster, devices, sizeof(devices))));
     json_object_set_new(root, "dtypes", ht_numerics_json(&s->numerics));
     json_object_set_new(root, "numerics_text", json_string(ht_numerics_text(&s->numerics, numerics)));

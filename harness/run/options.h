@@ -101,6 +101,14 @@ struct ht_reshard_options {
     double emulate; /* factor by which the copies run slower than modelled; 0: they are only simulated */
 };
 
+/* A simulated day on nodes that come and go (harness/elastic/study.h). */
+struct ht_day_options {
+    const char *trace, *drawn, *policies, *price, *speeds, *intervals; /* lists */
+    const char *plans, *write;
+    double detect_s, plan_s, relaunch_s, quiet_s, save_every_s; /* -1: default */
+    double remote_bytes_per_s;
+};
+
 struct ht_training_options {
     const char *data, *data_format, *losses;
     const char *events;                /* file for a supervisor (harness/run/events.h) */
@@ -132,9 +140,9 @@ struct ht_options {
     const char *words[HT_MAX_WORDS]; /* not options: a system, a kind of list */
     int64_t n_words;
     bool json, help;
+    const char *out, *trace, *draw;
     double price;  /* of the machine; 0: the catalogue's */
     bool why, all; /* footnotes; ablations and folded rows */
-    const char *out, *trace;
     struct ht_scenario_request request;
     struct ht_parts_options parts;
     struct ht_plan_options plan;
@@ -146,6 +154,7 @@ struct ht_options {
     struct ht_state_options state;
     struct ht_reshard_options reshard;
     struct ht_training_options training;
+    struct ht_day_options day;
     struct ht_elastic_options elastic;
     struct ht_given_option given[HT_MAX_GIVEN];
     int64_t n_given;
@@ -158,6 +167,7 @@ static inline struct ht_options ht_options_default(void)
         .sim = {.iterations = 8, .warmup = 2, .issue_ahead = -1, .seed = 1},
         .measure = {.repeat = 9},
         .launch = {.start_timeout = 10},
+        .day = {.detect_s = -1, .plan_s = -1, .relaunch_s = -1, .quiet_s = -1},
         .elastic = {.least = 1,
                     .wait_s = 60,
                     .quiet_s = 5,

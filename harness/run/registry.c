@@ -36,6 +36,7 @@ static const struct ht_system *const systems[] = {
     &ht_megatron,
     &ht_megatron_3d,
     &ht_whale_3d,
+    &ht_varuna,
     &ht_autohete,
     &ht_autohete_nops,
     &ht_autohete_period,

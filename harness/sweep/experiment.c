@@ -11,10 +11,10 @@
 #include <string.h>
 
 const char *const ht_axis_names[HT_N_AXES] = {"models",        "batches",     "device_memory", "seqs",
-                                              "micro_batches", "host_memory", "ssds"};
+                                              "micro_batches", "host_memory", "ssds",          "mixes"};
 const char *const ht_figure_names[HT_N_FIGURES] = {"lines",    "bars",   "speedups", "breakdown", "sizes",
                                                    "rollback", "totals", "gains",    "parts",     "prediction",
-                                                   "times",    "wins",   "price"};
+                                                   "times",    "wins",   "price",    "mixes"};
 
 /* A file as the table of fields reads it. Its lists are checked afterwards. */
 struct file {
@@ -62,6 +62,7 @@ static const struct ht_field fields[] = {
     {.key = "micro_batches", LIST(HT_AXIS_MICRO_BATCHES)},
     {.key = "host_memory", LIST(HT_AXIS_HOST_MEMORY)},
     {.key = "ssds", LIST(HT_AXIS_SSDS)},
+    {.key = "mixes", .type = HT_FIELD_MAP_NODE, AT(lists[HT_AXIS_MIXES])},
     {.key = "systems", .type = HT_FIELD_LIST_NODE, AT(systems), .required = true},
     {.key = "timelines", .type = HT_FIELD_MAP_NODE, AT(timelines)},
     {.key = NULL},
@@ -145,6 +146,56 @@ static enum ht_status read_value(enum ht_axis axis, const struct ht_node *node, 
     return ht_node_whole(node, HT_BYTES, 1, INT64_MAX, err, out);
 }
 
+/* Writes the mix that takes these counts of the kinds, "a100-80gb:3,h800-80gb:5". */
+static void write_mix(const struct ht_node *kinds, const int64_t *counts, char out[HT_MIX_MAX])
+{
+    size_t used = 0;
+    HT_EACH_CHILD(kinds, kind)
+    {
+        int64_t count = *counts++;
+        if (count && used < HT_MIX_MAX)
+            used += (size_t)snprintf(out + used, HT_MIX_MAX - used, "%s%s:%lld", used ? "," : "", kind->key,
+                                     (long long)count);
+    }
+}
+
+/* Checks that every model's cluster has the mix. */
+static enum ht_status check_mix(const struct ht_node *kinds, const struct ht_experiment *e, const char *mix,
+                                struct ht_error *err)
+{
+    for (int64_t m = 0; m < e->n[HT_AXIS_MODELS]; m++) {
+        struct ht_cluster *cluster = NULL;
+        struct ht_error why = {0};
+        enum ht_status status = ht_cluster_load(e->clusters[m], &why, &cluster);
+        if (status == HT_OK) status = ht_cluster_keep(cluster, mix, &why);
+        ht_cluster_destroy(cluster);
+        if (status != HT_OK) return at_node(kinds, status, &why, err);
+    }
+    return HT_OK;
+}
+
+/* Lists every mix of up to so many devices of the kinds, without the one that has none. The last kind counts fastest. */
+static enum ht_status read_mixes(const struct ht_node *kinds, struct ht_error *err, struct ht_experiment *e)
+{
+    int64_t most[2], counts[2] = {0}, n = 0;
+    if (kinds->n_children != 2)
+        return ht_node_error(kinds, err, "the map has %u kinds of devices; expected two, each with its largest count",
+                             kinds->n_children);
+    HT_EACH_CHILD(kinds, kind)
+    {
+        enum ht_status status = ht_node_int(kind, 1, HT_AXIS_MAX, err, &most[n++]);
+        if (status != HT_OK) return status;
+    }
+    if ((most[0] + 1) * (most[1] + 1) - 1 > HT_AXIS_MAX)
+        return ht_node_error(kinds, err, "%lld mixes; expected at most %d",
+                             (long long)((most[0] + 1) * (most[1] + 1) - 1), HT_AXIS_MAX);
+    n = 0;
+    for (counts[0] = 0; counts[0] <= most[0]; counts[0]++)
+        for (counts[1] = counts[0] == 0; counts[1] <= most[1]; counts[1]++) write_mix(kinds, counts, e->mixes[n++]);
+    e->n[HT_AXIS_MIXES] = n;
+    return check_mix(kinds, e, e->mixes[n - 1], err);
+}
+
 static bool is_twice(const struct ht_experiment *e, enum ht_axis axis, int64_t i)
 {
     for (int64_t j = 0; j < i; j++)
@@ -185,6 +236,7 @@ static enum ht_status read_axis(struct file *f, enum ht_axis axis, struct ht_err
         e->n[axis] = 1;
         return HT_OK;
     }
+    if (axis == HT_AXIS_MIXES) return read_mixes(list, err, e);
     status = check_length(list, HT_AXIS_MAX, "", err);
     if (status != HT_OK) return status;
     if (axis == HT_AXIS_MODELS && f->clusters) return read_grid(f, list, err, e);
@@ -270,6 +322,8 @@ static enum ht_status check_figure(const struct ht_node *map, const struct ht_ex
         return ht_node_error(figure, err, "goes over the models; expected another list in 'along'");
     if (e->figure == HT_FIGURE_ROLLBACK && !e->sim.n_bad)
         return ht_node_error(figure, err, "key 'bad' is missing; expected iterations whose gradients overflow");
+    if (e->figure == HT_FIGURE_MIXES && e->n[HT_AXIS_MIXES] < 2)
+        return ht_node_error(figure, err, "key 'mixes' is missing; expected two kinds of devices with their counts");
     return e->figure == HT_FIGURE_PRICE ? check_prices(figure, e, err) : HT_OK;
 }
 

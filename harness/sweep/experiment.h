@@ -15,10 +15,12 @@
  *     best_micro_batch: true                      each point has the micro-batch at which its system is fastest
  *     host_memory:   [128 GB, all]                default [all]: the node's own
  *     ssds:          [1, 3, 12]                   default: the node's own
+ *     mixes:         {a100-80gb: 8, h800-80gb: 8} default: all devices of the cluster. Else every mix of up to so many
+ *                                                 devices of these kinds, at least one, in place of the cluster's
  *     along:         batches                      the list along the axis of figures; default the longest
  *     figure:        speedups                     how the report draws it: lines (default), bars, speedups (over the last
  *                                                 of `systems`), breakdown, sizes, rollback, totals, gains (over the
- *                                                 last), parts, prediction, times, price, wins (the fastest series of each
+ *                                                 last), parts, prediction, times, price, mixes, wins (the fastest series of each
  *                                                 model on each cluster)
  *     systems:                                    a name with settings, or a label with variants of which the fastest
  *       - zero_offload c=4                          stands for it
@@ -44,6 +46,7 @@ enum ht_axis {
     HT_AXIS_MICRO_BATCHES,
     HT_AXIS_HOST_MEMORY,
     HT_AXIS_SSDS,
+    HT_AXIS_MIXES,
     HT_N_AXES
 };
 extern const char *const ht_axis_names[HT_N_AXES]; /* as in the file */
@@ -62,11 +65,19 @@ enum ht_figure {
     HT_FIGURE_TIMES,      /* iteration time along a list, and the lane that the critical path takes most of */
     HT_FIGURE_WINS,       /* the fastest series of each model and cluster */
     HT_FIGURE_PRICE,      /* throughput over the cluster's price along a list, a line a series */
+    HT_FIGURE_MIXES,      /* who is fastest on each mix of two kinds of devices, and what one more device brings */
     HT_N_FIGURES
 };
 extern const char *const ht_figure_names[HT_N_FIGURES]; /* as in the file */
 
-enum { HT_AXIS_MAX = 128, HT_SERIES_MAX = 16, HT_VARIANTS_MAX = 8, HT_VARIANT_MAX = 128, HT_LABEL_MAX = 64 };
+enum {
+    HT_AXIS_MAX = 128,
+    HT_SERIES_MAX = 16,
+    HT_VARIANTS_MAX = 8,
+    HT_VARIANT_MAX = 128,
+    HT_LABEL_MAX = 64,
+    HT_MIX_MAX = 96
+};
 
 /* One line or one colour of a figure. */
 struct ht_series {
@@ -96,6 +107,7 @@ struct ht_experiment {
     const char *models[HT_AXIS_MAX], *clusters[HT_AXIS_MAX]; /* clusters: a model's own, or the experiment's */
     int64_t n_nodes[HT_AXIS_MAX];                            /* of these clusters */
     bool per_node;                                           /* batches are of a node */
+    char mixes[HT_AXIS_MAX][HT_MIX_MAX];                     /* as --only takes them; "": all devices */
     int64_t values[HT_N_AXES][HT_AXIS_MAX];                  /* of the other axes; 0: the default */
 
     struct ht_series series[HT_SERIES_MAX];

@@ -74,8 +74,8 @@ static void key_of(const struct sweep *s, const struct ht_options *o, const char
                    char key[24])
 {
     const struct ht_scenario_request *r = &o->request;
-    const char *const names[] = {what,          system,     r->model,      r->cluster, r->numerics,
-                                 r->accumulate, r->control, r->loss_scale, r->software};
+    const char *const names[] = {what,          system,     r->model,      r->cluster,  r->numerics,
+                                 r->accumulate, r->control, r->loss_scale, r->software, r->only};
     const double numbers[] = {(double)r->batch,
                               (double)r->micro_batch,
                               (double)r->seq,
@@ -111,7 +111,7 @@ static void write_csv(const json_t *rows, FILE *out)
     /* clang-format off */
     static const char *const columns[] = {
         "series", "system", "variant", "chosen", "model", "params", "cluster", "batch", "micro_batch", "seq",
-        "numerics", "software", "device_memory_bytes", "host_memory_bytes", "ssds", "status", "iteration_time_s",
+        "numerics", "software", "device_memory_bytes", "host_memory_bytes", "ssds", "mix", "status", "iteration_time_s",
         "ok_iteration_time_s", "bad_iteration_time_s", "samples_per_s", "tokens_per_s", "tflops_per_gpu",
         "hardware_tflops_per_gpu", "mfu", "price_usd", "tokens_per_s_per_1000_usd", "tflops_per_1000_usd",
         "lower_bound_s", "lower_bound_of", "bubble_ratio", "device_peak_bytes", "host_peak_bytes",
@@ -177,14 +177,20 @@ static json_t *strings(const char *const *list, int64_t n)
     return array;
 }
 
+/* Returns an entry of a list; null for the default. */
+static json_t *entry_json(const struct ht_experiment *e, int axis, int64_t i)
+{
+    if (axis == HT_AXIS_MIXES && e->mixes[i][0]) return json_string(e->mixes[i]);
+    return e->values[axis][i] ? json_integer(e->values[axis][i]) : json_null();
+}
+
 static json_t *axes_json(const struct ht_experiment *e)
 {
     json_t *axes = json_object();
     json_object_set_new(axes, ht_axis_names[HT_AXIS_MODELS], strings(e->models, e->n[HT_AXIS_MODELS]));
     for (int axis = 1; axis < HT_N_AXES; axis++) {
         json_t *list = json_array();
-        for (int64_t i = 0; i < e->n[axis]; i++)
-            json_array_append_new(list, e->values[axis][i] ? json_integer(e->values[axis][i]) : json_null());
+        for (int64_t i = 0; i < e->n[axis]; i++) json_array_append_new(list, entry_json(e, axis, i));
         json_object_set_new(axes, ht_axis_names[axis], list);
     }
     return axes;
@@ -286,6 +292,7 @@ static void finish_row(const struct sweep *s, const struct slot *slot, json_t *r
         json_object_set_new(row, "host_memory_bytes", host ? json_integer(host) : json_null());
         json_object_set_new(row, "ssds", ssds ? json_integer(ssds) : json_null());
         json_object_set_new(row, "variant", json_string(slot->system));
+        if (slot->options.request.only) json_object_set_new(row, "mix", json_string(slot->options.request.only));
         if (slot->batch_per_node) json_object_set_new(row, "batch_per_node", json_integer(slot->batch_per_node));
     } else {
         char name[256];
@@ -356,6 +363,8 @@ static enum ht_status add_slots(struct sweep *s, struct ht_error *err)
         r->seq = e->values[HT_AXIS_SEQS][p.at[HT_AXIS_SEQS]];
         r->host_memory_bytes = e->values[HT_AXIS_HOST_MEMORY][p.at[HT_AXIS_HOST_MEMORY]];
         r->ssds = e->values[HT_AXIS_SSDS][p.at[HT_AXIS_SSDS]];
+        const char *mix = e->mixes[p.at[HT_AXIS_MIXES]];
+        r->only = *mix ? mix : NULL;
         status = add_slot(s, slot, err);
     }
     for (int64_t i = 0; i < t->n_systems && status == HT_OK; i++) {
@@ -397,11 +406,28 @@ static enum ht_status evaluate(const struct sweep *s, const struct slot *slot, s
     return status;
 }
 
+/* Makes the row of a mix whose number of devices a system does not take. */
+static enum ht_status refuse(const struct sweep *s, const struct slot *slot, struct ht_error *err, json_t **out)
+{
+    struct ht_model model;
+    struct ht_options options = slot->options;
+    char words[HT_VARIANT_MAX];
+    struct ht_error why = *err;
+    enum ht_status status = ht_model_load(options.request.model, err, &model);
+    if (status != HT_OK) return status;
+    snprintf(words, sizeof(words), "%s", slot->system);
+    const char *system = ht_variant_of(words, &options);
+    *out = ht_refused_row(&options, system, options.request.model, &model, NULL, &why);
+    finish_row(s, slot, *out);
+    return HT_OK;
+}
+
 static enum ht_status run_slot(void *ctx, size_t i, struct ht_error *err)
 {
     const struct sweep *s = ctx;
     struct slot *slot = &s->slots[s->todo[i]];
     enum ht_status status = evaluate(s, slot, err, &slot->found);
+    if (status == HT_BAD_INPUT && slot->options.request.only) status = refuse(s, slot, err, &slot->found);
     if (status == HT_OK || status == HT_INTERRUPTED) return status;
     struct ht_error why = *err;
     return ht_fail(err, status, "%s, %s on %s: %.800s", s->e->name, slot->system, slot->options.request.model,

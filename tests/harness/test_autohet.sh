@@ -13,6 +13,9 @@ run 0 "${plan[@]}" --cluster autohet-4a100-2h800 --set choose=1 --set simulated=
 [ "$(json out 'min((v["value"], k) for k, v in d["plan"]["inputs"].items() if k.startswith("simulated"))[1]')" = \
     "$(json out '"simulated %s: tp %d, D %d" % (3, d["plan"]["variables"]["tp"], len(d["plan"]["variables"]["l"]))')" ] ||
     fail "choose=1 did not take the fastest: $(json out 'd["plan"]')"
+# The plan says by how much eq. (1) is off, of the plan that it takes.
+[ "$(json out '"%+.1f%% of the simulation" % (100 * (d["plan"]["planned_iteration_s"] / min(v["value"] for k, v in d["plan"]["inputs"].items() if k.startswith("simulated")) - 1))')" = \
+    "$(json out 'd["plan"]["why"].split(", ")[-1]')" ] || fail "choose=1: eq. (1) is off: $(json out 'd["plan"]["why"]')"
 # What is recomputed and shared is in (4c), as it is in the graph.
 for kept in recompute=1 recompute=2 "recompute=1 --set segment=0" "recompute=1 --set segment=4" "zero=1 --set D=2"; do
     # shellcheck disable=SC2086 # words
@@ -28,6 +31,27 @@ refused 2 "segment is set beside recompute=0" "${plan[@]}" --cluster autohet-4a1
 refused 3 "tp is 3; expected a degree that divides" "${plan[@]}" --cluster autohet-4a100-2h800 --set tp=3
 refused 2 "l is not set; expected pipelines, l, blocks and place together" "${plan[@]}" --cluster autohet-4a100-2h800 --set pipelines=6
 refused 3 "none of [0-9]+ shapes of 5 devices fits" plan megatron_3d "${plan[@]:2}" --cluster autohet-1a100-4h20 --set pp=2
+
+# The plan drawn, with and without a schedule; what has no pipelines, and what cannot be written.
+if /usr/bin/python3 -c 'import matplotlib' 2>/dev/null; then
+    published=(--cluster autohet-4a100-2h800 --set rank=3 --set K=16 --set g=1,1,1,1,2,2)
+    run 0 "${plan[@]}" "${published[@]}" --draw plan.svg
+    "$python" - <<'PY' || fail "the plan's picture lacks a part"
+import re
+text = re.findall("<!-- (.*?) -->", open("plan.svg").read())  # matplotlib says each text in a comment
+want = ["group 0", "8 micro-batches", "GPUs 4,5: h800-80gb, node 1", "32 layers, 0-31", "GPUs 2,3: a100-80gb, node 0", "16 layers, 16-31",
+        "4 + 0", "5 + 3", "memory, GB", "ring over nodes", "states"]
+missing = [w for w in want if w not in text]
+assert not missing and "idle, % of the iteration" not in text, (missing, text)
+PY
+    run 0 sim "${plan[@]:1}" "${published[@]}" --draw sim.png --json
+    [ "$(wc -c <sim.png)" -gt 20000 ] && json out 'd["iteration_time_s"]' >/dev/null || fail "sim --draw"
+    refused 2 "the plan has no pipelines; expected a system that plans pipelines, l, blocks and place" \
+        plan cephalo "${plan[@]:2}" --cluster autohet-4a100-2h800 --draw no.png
+    refused 2 "no.txt: expected a name that ends in .png or .svg" "${plan[@]}" "${published[@]}" --draw no.txt
+    refused 2 "none/no.png: cannot be written: .*No such file or directory" "${plan[@]}" "${published[@]}" --draw none/no.png
+    [ "$(find . -name '*.partial')" = "" ] && [ ! -e no.png ] || fail "a picture that was refused left something"
+fi
 
 # unlike WEAK STRONG RATE: two nodes of emulated devices, of so many on the first and on the second, which are RATE GFLOP/s fast.
 unlike() {

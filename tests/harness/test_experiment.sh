@@ -8,7 +8,7 @@ cd "$work"
 # ---- what is wrong is one line with its place ----
 
 refused 2 "experiment: expected NAME" experiment
-refused 2 "unknown experiment 'autohete-fig3'; expected 'autohete-fig3a'" experiment autohete-fig3
+refused 2 "unknown experiment 'autohete-fig33a'; expected 'autohete-fig3a'" experiment autohete-fig33a
 refused 2 "nowhere.yaml: " experiment nowhere.yaml
 
 # bad PATTERN TEXT: an experiment with TEXT in place of the lines that a good one has.
@@ -286,9 +286,35 @@ figure: sizes
 systems: [zero_offload, in_memory]
 YAML
 run 0 experiment batches.yaml --out drawn-sizes
+# Every mix of one and two devices of two kinds. FSDP cannot divide 8 sequences among three, which is an answer.
+cat >mixes.yaml <<YAML
+name: nodes
+cluster: autohet-2a100-2h800
+models: [autohet-bert-large]
+mixes: {a100-80gb: 1, h800-80gb: 2}
+batches: [8]
+along: mixes
+figure: mixes
+numerics: bf16
+systems: [autohet, fsdp]
+YAML
+run 0 experiment mixes.yaml --out drawn-mixes
+[ "$(json drawn-mixes/results.json '[(r["mix"], r["status"]) for r in d["rows"] if r["system"] == "fsdp"]')" = \
+    "[('h800-80gb:1', 'ok'), ('h800-80gb:2', 'ok'), ('a100-80gb:1', 'ok'), ('a100-80gb:1,h800-80gb:1', 'ok'), ('a100-80gb:1,h800-80gb:2', 'refused')]" ] ||
+    fail "mixes: $(json drawn-mixes/results.json '[(r["mix"], r["status"]) for r in d["rows"]]')"
+run 0 sim autohet --model autohet-bert-large --cluster autohet-2a100-2h800 --only a100-80gb:1,h800-80gb:2 --batch 8 --numerics bf16 --json
+[ "$(json out 'd["iteration_time_s"]')" = "$(json drawn-mixes/results.json 'd["rows"][-2]["iteration_time_s"]')" ] || fail "a mix is not what --only is"
+mixes() {
+    sed "$1" mixes.yaml >bad.yaml
+    refused 2 "bad.yaml:$2" experiment bad.yaml --out never
+}
+mixes 's/a100-80gb: 1/a100-80gb: 3/' "4:8: key 'mixes': a100-80gb: 3 is out of range; expected 1 to 2"
+mixes 's/a100-80gb: 1, //' "4:8: key 'mixes': the map has 1 kinds of devices; expected two, each with its largest count"
+mixes 's/h800-80gb: 2/h800-80gb: 99/' "4:8: key 'mixes': 199 mixes; expected at most 128"
+mixes '/mixes: {/d; s/along: mixes/along: batches/' "6:9: key 'figure': key 'mixes' is missing; expected two kinds of devices with their counts"
 if /usr/bin/python3 -c 'import matplotlib' 2>/dev/null; then
     refused 2 ".*nodes: figure 'parts' cannot show zero_offload; expected a system that plans m, l and share by rank" report wrong-parts
-    for dir in nodes drawn-bars drawn-breakdown drawn-speedups drawn-parts drawn-totals drawn-gains drawn-prediction drawn-price drawn-sizes; do
+    for dir in nodes drawn-bars drawn-breakdown drawn-speedups drawn-parts drawn-totals drawn-gains drawn-prediction drawn-price drawn-sizes drawn-mixes; do
         run 0 report "$dir"
         [ "$(wc -c <"$dir/figures/throughput-nodes.png")" -gt 8000 ] || fail "$dir: no figure"
     done

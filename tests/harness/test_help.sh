@@ -7,7 +7,7 @@ cd "$work"
 
 run 0 -h
 run 0 --help
-commands=(list plan sim compare advise new maxsize verify profile train elastic reproduce experiment report reshard)
+commands=(list plan sim compare advise new maxsize verify profile train elastic reproduce experiment report reshard goodput)
 for command in "${commands[@]}"; do
     grep -q "^  $command " out || fail "hetbench --help does not name $command"
 done

@@ -1,0 +1,123 @@
+#include "harness/cli/drawing.h"
+
+#include "common/base/interrupt.h"
+#include "common/trace/trace.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <spawn.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+enum { PATH_BYTES = 4096, SAID_BYTES = 900, MOST_ARGS = 16 };
+
+/* Finds a script in the tree that this was built from. */
+static enum ht_status find_script(const char *of, const char *name, char *path, size_t n, struct ht_error *err)
+{
+    snprintf(path, n, HT_SOURCE_DIR "/harness/report/%s", name);
+    if (access(path, R_OK) == 0) return HT_OK;
+    return ht_fail(err, HT_INFEASIBLE, "%s: missing; %s needs the tree that hetbench was built from", path, of);
+}
+
+/* Returns the interpreter: Debian's own is the one that has Debian's matplotlib. */
+static const char *interpreter(void)
+{
+    static const char debian[] = "/usr/bin/python3";
+    return access(debian, X_OK) == 0 ? debian : "python3";
+}
+
+/* Runs the script and keeps the last line that it wrote to standard error. */
+static enum ht_status run(const char *of, char *const argv[], struct ht_error *err, int *code, char *said, size_t n)
+{
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) return ht_fail(err, HT_FAILED, "%s: no pipe: %s", of, strerror(errno));
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, ends[1], STDERR_FILENO);
+    pid_t pid;
+    fflush(stdout);
+    int failed = posix_spawnp(&pid, argv[0], &actions, NULL, argv, environ);
+    posix_spawn_file_actions_destroy(&actions);
+    close(ends[1]);
+    FILE *in = fdopen(ends[0], "r");
+    char line[SAID_BYTES];
+    said[0] = '\0';
+    while (in && !failed && fgets(line, sizeof(line), in)) {
+        line[strcspn(line, "\n")] = '\0';
+        if (line[0]) snprintf(said, n, "%s", line);
+    }
+    if (in)
+        fclose(in);
+    else
+        close(ends[0]);
+    if (failed)
+        return ht_fail(err, HT_INFEASIBLE, "%s draws with Python: %s cannot be started: %s", of, argv[0],
+                       strerror(failed));
+    int status = 0;
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+    }
+    *code = WIFEXITED(status) ? WEXITSTATUS(status) : HT_FAILED;
+    return HT_OK;
+}
+
+enum ht_status ht_python_run(const char *of, const char *script, const char *const *args, struct ht_error *err)
+{
+    char path[PATH_BYTES], said[SAID_BYTES] = "";
+    const char *argv[MOST_ARGS + 3] = {interpreter(), path};
+    int code = 0;
+    enum ht_status status = find_script(of, script, path, sizeof(path), err);
+    for (int n = 0; n < MOST_ARGS && args[n]; n++) argv[n + 2] = args[n];
+    if (status == HT_OK) status = run(of, (char *const *)argv, err, &code, said, sizeof(said));
+    if (status != HT_OK) return status;
+    if (ht_interrupted()) return ht_fail(err, HT_INTERRUPTED, "interrupted; nothing was written");
+    if (code == 0) return HT_OK;
+    bool known = code == HT_BAD_INPUT || code == HT_INFEASIBLE;
+    return ht_fail(err, known ? (enum ht_status)code : HT_FAILED, "%.900s", said[0] ? said : "Python failed");
+}
+
+/* ---- plans ------------------------------------------------------------------------------------------------------ */
+
+/* Opens a file in memory, which a child sees as /dev/fd/N. */
+static enum ht_status open_memory(FILE **file, char path[64], struct ht_error *err)
+{
+    int fd = memfd_create("hetbench", 0);
+    if (fd < 0) return ht_fail(err, HT_FAILED, "no file in memory: %s", strerror(errno));
+    snprintf(path, 64, "/dev/fd/%d", fd);
+    *file = fdopen(fd, "w");
+    return HT_OK;
+}
+
+static enum ht_status write_result(const struct ht_result *r, FILE *file, struct ht_error *err)
+{
+    json_t *root = ht_result_json(r);
+    bool written = json_dumpf(root, file, 0) == 0 && fflush(file) == 0;
+    json_decref(root);
+    return written ? HT_OK : ht_fail(err, HT_FAILED, "no memory for the plan to draw");
+}
+
+static enum ht_status write_trace(const struct ht_trace *t, FILE *file, struct ht_error *err)
+{
+    enum ht_status status = ht_trace_write(t, file, err);
+    if (status == HT_OK && fflush(file) != 0) return ht_fail(err, HT_FAILED, "no memory for the trace to draw");
+    return status;
+}
+
+enum ht_status ht_draw_plan(const struct ht_result *r, const char *path, struct ht_error *err)
+{
+    FILE *result = NULL, *trace = NULL;
+    char of_result[64], of_trace[64];
+    if (!path) return HT_OK;
+    enum ht_status status = open_memory(&result, of_result, err);
+    if (status == HT_OK) status = write_result(r, result, err);
+    if (status == HT_OK && r->trace) status = open_memory(&trace, of_trace, err);
+    if (trace) status = write_trace(r->trace, trace, err);
+    const char *args[] = {"--out", path, of_result, trace ? of_trace : NULL, NULL};
+    if (status == HT_OK) status = ht_python_run("--draw", "groups.py", args, err);
+    if (result) fclose(result);
+    if (trace) fclose(trace);
+    return status;
+}

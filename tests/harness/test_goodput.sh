@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# Days on spot instances on the command line: bad input in one line, drawn and merged traces, the document, an experiment and its figures.
+set -euo pipefail
+# shellcheck source=tests/harness/support.sh
+. "$(dirname "$0")/support.sh"
+cd "$work"
+
+small=(--model gpt-mini --batch 8 --micro-batch 1 --numerics fp16 --iterations 3 --warmup 1)
+refused 2 "--trace is missing; expected --trace INSTANCE=NAME or --draw$" goodput "${small[@]}"
+refused 2 "--trace and --draw are both given" goodput "${small[@]}" --trace a --draw nodes=1
+refused 2 "unknown trace 'oobleck-p4'; expected 'oobleck-p3'\?$" goodput "${small[@]}" --trace oobleck-p4
+refused 2 "cluster 'spot-instances' has no node with 'instance: p5'" goodput "${small[@]}" --trace p5=oobleck-p3
+refused 2 "unknown policy 'varna'; expected 'varuna'\?$" goodput "${small[@]}" --trace oobleck-p3 --policies varna
+refused 2 "--speeds: 1 is not above the value before; expected rising values$" goodput "${small[@]}" --trace oobleck-p3 --speeds 2,1
+refused 2 "--price: 'p3.2xlarge' has no price; expected INSTANCE=USD, by the hour$" goodput "${small[@]}" --trace oobleck-p3 --price p3.2xlarge
+refused 2 "--price: cluster 'spot-instances' has no node with 'instance: p9'$" goodput "${small[@]}" --trace oobleck-p3 --price p9=1
+refused 2 "--draw: burst is 0; expected 1 to 4096$" goodput "${small[@]}" --draw burst=0
+refused 2 "--model is missing" goodput --trace oobleck-p3
+refused 2 "unknown model 'gpt-minx'" goodput --model gpt-minx --trace oobleck-p3
+printf 'time_s,node,event\n0,a,joined\n1,b,lost\n' >bad.csv
+refused 2 "bad.csv:3: key 'node': 'b' has not joined; expected a node that has$" goodput "${small[@]}" --trace bad.csv
+refused 2 "none.csv: cannot be opened; expected a spot trace \(CSV\)$" goodput "${small[@]}" --trace none.csv
+
+# A drawn trace is the same each time, and from its file.
+drawn=nodes=4,hours=2,rate=3,burst=1.5,absent=400,notice=120,noticed=0.5,instance=p3.2xlarge
+run 0 goodput "${small[@]}" --draw "$drawn" --write-trace drawn.csv
+run 0 goodput "${small[@]}" --draw "$drawn,seed=2" --write-trace other.csv
+! cmp -s drawn.csv other.csv || fail "two seeds give one trace"
+run 0 goodput "${small[@]}" --draw "$drawn" --json --plans plans --speeds 0.5,1,2 --intervals 20,60
+cp out first.json
+run 0 goodput "${small[@]}" --trace drawn.csv --json --plans plans --out days.csv --speeds 0.5,1,2 --intervals 20,60
+[ "$(json out '[p["steps"] for p in d["policies"]]')" = "$(json first.json '[p["steps"] for p in d["policies"]]')" ] ||
+    fail "a trace from its file gives another day"
+[ "$(json first.json 'd["plans"]["made"] > 0, d["plans"]["remembered"]')" = "(True, 0)" ] || fail "plans: $(json first.json 'd["plans"]')"
+[ "$(json out 'd["plans"]["made"], d["plans"]["remembered"] > 0')" = "(0, True)" ] || fail "plans: $(json out 'd["plans"]')"
+[ "$(json out 'max(abs(sum(p["seconds"].values()) - 3600 * d["hours"]) for p in d["policies"]) < 1e-3')" = True ] || fail "time is not booked once"
+[ "$(json out '[r["samples_per_hour"] == {p["policy"]: p["samples_per_hour"] for p in d["policies"]} for r in d["speeds"]]')" = "[False, True, False]" ] ||
+    fail "a day at speed 1 is another: $(json out 'd["speeds"]')"
+[ "$(wc -l <days.csv)" = 5 ] || fail "days.csv: $(cat days.csv)"
+run 0 goodput "${small[@]}" --trace p3.2xlarge=drawn.csv,g4dn.xlarge=drawn.csv --policies restart --price g4dn.xlarge=10
+grep -q "^  g4dn.xlarge: 1 x t4, 10 USD an hour (as given)$" out || fail "prices: $(cat out)"
+
+# An experiment of days, resumed from its folder by report alone.
+cat >days.yaml <<'YAML'
+name: mine
+title: My days
+model: gpt-mini
+batch: 8
+micro_batch: 1
+numerics: fp16
+speeds: [0.5, 2]
+intervals: [20, 60]
+studies:
+  - {label: drawn, trace: drawn.csv}
+  - {label: other, trace: other.csv, policies: "autohet,restart"}
+YAML
+run 0 experiment days.yaml --out mine --plans plans
+[ "$(json mine/results.json 'd["experiment"], d["complete"], [len(r["policies"]) for r in d["rows"]]')" = "('mine', True, [4, 2])" ] ||
+    fail "$(json mine/results.json 'd["experiment"], d["complete"]')"
+sed 's/label: drawn/lable: drawn/' days.yaml >typo.yaml
+refused 2 "typo.yaml:10:6: key 'lable': is unknown here; expected 'label'\?" experiment typo.yaml --out typo
+if "$python" -c 'import matplotlib' 2>/dev/null; then
+    run 0 report mine
+    for f in day-mine-1 rates-mine-1 day-mine-2 rates-mine-2; do
+        [ -s "mine/figures/$f.png" ] || fail "report did not draw $f"
+    done
+    grep -q "Days on spot instances" mine/report.html || fail "the page has no days"
+    rm mine/results.json # as in a clone
+    run 0 report mine
+    [ -s mine/figures/day-mine-1.png ] || fail "report of results.csv removes the figures"
+fi
+finish
