@@ -367,6 +367,13 @@ static void wait_for_events(struct keeper *k)
     poll(k->poll, n, ms);
 }
 
+/* Returns true if a child has ended; it can still be waited for. */
+static bool has_ended(pid_t pid)
+{
+    siginfo_t info = {0};
+    return waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == pid;
+}
+
 /* Follows the ranks until mpirun has ended. Returns false when the launcher has gone. */
 static bool follow(struct keeper *k, int *waited)
 {
@@ -377,7 +384,7 @@ static bool follow(struct keeper *k, int *waited)
         read_ranks(k);
         if (k->output >= 0) read_output(k);
         if (k->n_connected < k->job->ranks) find_ranks(k);
-        if (k->deadline_ns && ht_now_ns() > k->deadline_ns && !k->overdue) {
+        if (k->deadline_ns && ht_now_ns() > k->deadline_ns && !k->overdue && !has_ended(k->mpirun)) {
             kill(k->mpirun, SIGKILL);
             k->overdue = true;
         }
