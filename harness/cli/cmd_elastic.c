@@ -45,6 +45,7 @@ const struct ht_command ht_cmd_elastic = {
             "default, or those of --cluster), or hosts. Each file of a save has a replica on another node unless "
             "--replicas says "
             "otherwise. docs/elastic.md says more.",
+    .example = "hetbench elastic fsdp --model gpt-tiny --data text.txt --store /data/run",
     .groups = HT_OPT_MODEL | HT_OPT_SCENARIO | HT_OPT_TRAIN | HT_OPT_TRACE | HT_OPT_ELASTIC,
     .min_words = 1,
     .max_words = 1,

@@ -92,10 +92,9 @@ const struct ht_command ht_cmd_goodput = {
     .name = "goodput",
     .args = "",
     .help = "simulate a day on spot instances: samples, lost steps, money, by policy\v"
-            "For example:\n\n"
-            "  hetbench goodput --model gpt2-1.5b --batch 256 --trace p3.2xlarge=oobleck-p3\n\n"
             "--cluster names a file with one node of each kind, and their 'instance' [spot-instances]. docs/goodput.md "
             "says what is counted.",
+    .example = "hetbench goodput --model gpt2-1.5b --batch 256 --trace p3.2xlarge=oobleck-p3",
     .groups = HT_OPT_MODEL | HT_OPT_SCENARIO | HT_OPT_SHAPE | HT_OPT_SIM | HT_OPT_DAY,
     .min_words = 0,
     .max_words = 0,
