@@ -132,7 +132,7 @@ gone() {
 shm_left() {
     local new
     for _ in $(seq 50); do
-        new=$(find /dev/shm | sort | comm -13 <(echo "$shm") -)
+        new=$(find /dev/shm -path "/dev/shm/hetbench-test-*" -prune -o -print | sort | comm -13 <(echo "$shm") -)
         [ -n "$new" ] || return 0
         sleep 0.1
     done
