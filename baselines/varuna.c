@@ -19,7 +19,7 @@
  *   - all devices are used. The program leaves G - P D idle, which is decided outside of a planner here, by
  *     harness/elastic/policy.h, since a scenario's devices are what a plan uses.
  *
- * The scenario's micro-batch is not used: m is the plan's.
+ * The scenario's micro-batch is used on one device alone, where there is nothing to choose between: m is the plan's.
  */
 #include "baselines/baselines.h"
 
@@ -126,7 +126,8 @@ static enum ht_status try_pair(struct choice *c, int64_t P, int64_t m, struct ht
 
 static enum ht_status try_stages(struct choice *c, int64_t P, struct ht_error *err, struct ht_plan *out)
 {
-    int64_t forced = ht_setting(c->settings, "m", 0);
+    int64_t one = ht_scenario_ranks(c->scenario) == 1 ? c->scenario->micro_batch : 0;
+    int64_t forced = ht_setting(c->settings, "m", one);
     enum ht_status status = HT_OK;
     for (int64_t m = forced ? forced : 1; m <= c->scenario->batch && !status; m *= 2) {
         if (is_possible(c, P, m)) status = try_pair(c, P, m, err, out);

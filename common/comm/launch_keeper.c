@@ -21,10 +21,11 @@
 #include <unistd.h>
 
 enum {
-    STARTING_MS = 2,  /* how often to look for mpirun's children until all have connected */
-    ENDING_MS = 5,    /* how often to ask whether mpirun has ended, once a rank has */
-    QUIET_MS = 200,   /* how often to look otherwise */
-    GRACE_S = 3,      /* after a rank's report of a failure mpirun ends within this time, or it hangs */
+    STARTING_MS = 2, /* how often to look for mpirun's children until all have connected */
+    ENDING_MS = 5,   /* how often to ask whether mpirun has ended, once a rank has */
+    QUIET_MS = 200,  /* how often to look otherwise */
+    GRACE_S = 3,     /* after a rank's report of a failure mpirun ends within this time, or it hangs */
+    SOON_NS = 50000000,
     UNKNOWN_CODE = -1 /* the kernel no longer knows how the process ended */
 };
 
@@ -153,13 +154,15 @@ static struct rank *find(struct keeper *k, pid_t pid)
     return &k->ranks[k->n - 1];
 }
 
-static void set_deadline(struct keeper *k)
+static void set_deadline(struct keeper *k, int64_t ns)
 {
-    if (!k->deadline_ns) k->deadline_ns = ht_now_ns() + (int64_t)GRACE_S * 1000000000;
+    int64_t deadline_ns = ht_now_ns() + ns;
+    if (!k->deadline_ns || deadline_ns < k->deadline_ns) k->deadline_ns = deadline_ns;
 }
 
 /* Records that a rank's process has ended. The others may wait for one that did not end well. After one that left no report in the
-   middle of its work they are ended at once: mpirun would take seconds for that. Before, mpirun may have a reason to print. */
+   middle of its work they are ended soon: mpirun would take seconds for that. Before, mpirun may have a reason to print; and ranks
+   die a moment before their mpirun is seen to have been killed. */
 static void record_end(struct keeper *k, struct rank *r)
 {
     int parent, code = 0;
@@ -169,8 +172,8 @@ static void record_end(struct keeper *k, struct rank *r)
     r->link = -1;
     r->gone = true;
     for (size_t i = 0; i < k->n; i++) all &= k->ranks[i].gone;
-    if (!r->ok || (all && k->n_connected == k->job->ranks)) set_deadline(k);
-    if (!r->reported && r->begun) k->deadline_ns = 1; /* long ago */
+    if (!r->ok || (all && k->n_connected == k->job->ranks)) set_deadline(k, (int64_t)GRACE_S * 1000000000);
+    if (!r->reported && r->begun) set_deadline(k, SOON_NS);
     if (!r->reported && k->lost < 0) k->lost = r->rank;
     if (r->ok || k->first.status || k->died) return;
     k->died = true;
