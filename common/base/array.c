@@ -9,6 +9,8 @@
 
 /* Allocates, flushes and frees nothing, because other threads may be running. The launcher knows a rank's reason by its
    exit status. */
+void (*ht_on_out_of_memory)(void);
+
 _Noreturn void ht_out_of_memory(size_t n, size_t bytes)
 {
     char line[128], times[32] = "";
@@ -16,6 +18,7 @@ _Noreturn void ht_out_of_memory(size_t n, size_t bytes)
     int length =
         snprintf(line, sizeof(line), "hetbench: out of memory: %s%zu bytes cannot be allocated\n", times, bytes);
     if (!getenv(HT_LAUNCHER_VARIABLE)) (void)!write(STDERR_FILENO, line, (size_t)length);
+    if (ht_on_out_of_memory) ht_on_out_of_memory();
     _exit(HT_INFEASIBLE);
 }
 

@@ -25,6 +25,8 @@ void *ht_realloc(void *old, size_t bytes);              /* the grown part is not
 /* Ends the process with one line and HT_INFEASIBLE, because n times `bytes` bytes cannot be allocated. In a rank the
    launcher prints the line, once for all ranks. */
 _Noreturn void ht_out_of_memory(size_t n, size_t bytes);
+/* Called before that; NULL: nobody wants to know. May not allocate. */
+extern void (*ht_on_out_of_memory)(void);
 /* Grows an array to `want` elements of `bytes` bytes, at least doubling it. Updates *cap. */
 void *ht_grow(void *old, size_t bytes, size_t want, size_t *cap);
 char *ht_strdup(const char *s);

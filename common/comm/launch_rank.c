@@ -57,6 +57,18 @@ static bool send_message(int launcher, enum ht_launch_message_kind kind, const s
     return send(launcher, &message, sizeof(message), MSG_NOSIGNAL) == (ssize_t)sizeof(message);
 }
 
+/* ht_launch_begin's, of this process */
+static int link_to_launcher = -1;
+
+/* The keeper cannot always find out a process' exit code: mpirun may have waited for it first. */
+static void report_out_of_memory(void)
+{
+    struct ht_error err = {.status = HT_INFEASIBLE};
+    snprintf(err.text, sizeof(err.text), "rank %d ran out of memory, which ends all of them",
+             number_in("OMPI_COMM_WORLD_RANK"));
+    send_message(link_to_launcher, HT_LAUNCH_ENDED, &err);
+}
+
 static void on_signal(int signo)
 {
     (void)signo;
@@ -84,6 +96,8 @@ int ht_launch_begin(void)
     while (got < 0 && errno == EINTR);
     if (got != 1) _exit(HT_FAILED);
     if (interrupted) ht_interrupt_set(true);
+    link_to_launcher = launcher;
+    ht_on_out_of_memory = report_out_of_memory;
     return launcher;
 }
 
