@@ -27,7 +27,7 @@ bool ht_terminal_colours(void)
     return isatty(STDOUT_FILENO) && !(no && *no) && term && strcmp(term, "dumb") != 0;
 }
 
-/* Returns the bytes of an escape sequence at p, "\33[1m"; 0 when there is none. */
+/* Measures an escape sequence at p ("\33[1m"), in bytes; 0: p has none. */
 static size_t escape_bytes(const char *p, size_t left)
 {
     size_t n = 2;

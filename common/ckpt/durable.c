@@ -39,7 +39,7 @@ static int create_partial(struct ht_durable *d)
     return -1;
 }
 
-/* Takes the spare file beside the path, if there is one. Returns -1 if there is none. */
+/* Takes the spare file beside the path. Returns -1 where nobody left one. */
 static int take_spare(struct ht_durable *d)
 {
     char spare[4128];

@@ -9,7 +9,7 @@
 
 struct ht_blocking_edges {
     enum ht_blocking blocking;
-    int32_t prev;   /* mark of the op for which the next iteration's first ops wait; -1: there is none */
+    int32_t prev;   /* mark of the op that the next iteration's first ops wait for; -1: no op */
     int32_t waited; /* HT_BLOCKS_HOST: the last op for which the host has waited; -1 before the first */
 };
 
