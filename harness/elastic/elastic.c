@@ -4,11 +4,13 @@
 #include "common/base/clock.h"
 #include "common/base/interrupt.h"
 #include "common/base/text.h"
+#include "common/model/zoo.h"
 #include "common/store/catalog.h"
 #include "harness/elastic/command.h"
 #include "harness/elastic/damage.h"
 #include "harness/elastic/fault.h"
 #include "harness/elastic/recovery.h"
+#include "harness/run/registry.h"
 #include "harness/result/provenance.h"
 
 #include <signal.h>
@@ -535,6 +537,18 @@ static void report(struct supervisor *s, enum ht_status status, const struct ht_
     if (!s->o->json) ht_recoveries_print(recoveries, stdout);
 }
 
+/* Refuses what no number of nodes makes right, before there is a folder. */
+static enum ht_status check(const struct ht_options *options, struct ht_error *err)
+{
+    const struct ht_system *system;
+    struct ht_model model;
+    bool named = options->request.model || options->state.init;
+    if (!named) return ht_fail(err, HT_BAD_INPUT, "--model is missing; hetbench list models shows those there are");
+    enum ht_status status = ht_system_find(options->words[0], err, &system);
+    if (status == HT_OK && options->request.model) status = ht_model_load(options->request.model, err, &model);
+    return status;
+}
+
 enum ht_status ht_elastic_run(const struct ht_options *options, unsigned own_group, struct ht_error *err)
 {
     struct supervisor s = {.o = options, .own = own_group, .now = {.fd = -1}, .journal = {.lock = -1}};
@@ -543,6 +557,7 @@ enum ht_status ht_elastic_run(const struct ht_options *options, unsigned own_gro
     sigemptyset(&sa.sa_mask);
     snprintf(folder, sizeof(folder), "%.3800s/elastic", options->state.store);
     enum ht_status status = read_faults(&s, err);
+    if (status == HT_OK) status = check(options, err);
     if (status == HT_OK) status = open_members(&s, err);
     if (status == HT_OK)
         status = ht_journal_open(options->elastic.state ? options->elastic.state : folder, err, &s.journal);
