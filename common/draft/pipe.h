@@ -141,7 +141,7 @@ struct ht_pipe_style {
     int32_t segment;     /* blocks recomputed at a time, from the input of the first; 0: those of a stage */
     int32_t recomputed;  /* blocks of a stage that are, the first ones; the others keep everything; 0: all */
     bool attention_only; /* a block drops its attention alone, and keeps the rest; segment is 1 */
-    /* What each block recomputes, [layers]: bits 1 << HT_SUB_..; segment is 1, and recomputed and attention_only do not count. NULL:
+    /* Sub-ops that each block recomputes, [layers], as bits 1 << HT_SUB_..; segment is 1, and recomputed and attention_only do not count. NULL:
        they do. */
     const int64_t *again;
     bool early_recompute; /* recomputation may begin before the gradient arrives */

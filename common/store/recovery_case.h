@@ -62,7 +62,7 @@ enum ht_status ht_recovery_case_lay_out(const struct ht_recovery_case *c, const 
                                         struct ht_store_reading how, bool once, struct ht_error *err,
                                         struct ht_laid_out_recovery *out);
 
-/* What pricing a case gives; of the model that the case makes of `m`. */
+/* Price of a case, of the model that the case makes of `m`. */
 struct ht_recovery_outcome {
     struct ht_recovery_price price;
     int64_t state_bytes;         /* of all of the model's state, once */

@@ -1,4 +1,4 @@
-/* What drills do to node stores, and what becomes of steps that were never whole. */
+/* Damages node stores for drills, and finds steps that were never whole. */
 #ifndef HT_HARNESS_ELASTIC_DAMAGE_H
 #define HT_HARNESS_ELASTIC_DAMAGE_H
 

@@ -13,7 +13,7 @@ static const struct ht_builtin builtin = {"builtin:harness/elastic/days.yaml", h
 
 enum { MAX_STUDIES = 16 };
 
-/* What the file and each of its studies may say. */
+/* Keys of the file, and of each of its studies. */
 struct entry {
     char name[64], title[256], source[256];
     char label[64], trace[512], model[128], numerics[16], software[64], policies[128], cluster[128];

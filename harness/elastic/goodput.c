@@ -1,8 +1,7 @@
-#include "harness/elastic/goodput.h"
+#include "harness/elastic/goodput_state.h"
 
 #include "common/base/array.h"
 #include "common/base/interrupt.h"
-#include "common/store/price.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -10,88 +9,7 @@
 
 const char *const ht_day_phase_names[HT_N_DAY_PHASES] = {"waiting", "detection", "planning", "relaunch",
                                                          "loading", "stalls",    "lost",     "useful"};
-static const double ns_of_s = 1e9;
-
-/* ---- formulas --------------------------------------------------------------------------------------------------- */
-
-double ht_day_ettr(const struct ht_day *d)
-{
-    return d->wall_s > 0 ? d->phase_s[HT_DAY_USEFUL] / d->wall_s : 0;
-}
-
-double ht_young_s(double save_s, double between_s)
-{
-    return sqrt(2 * save_s * between_s);
-}
-
-double ht_daly_s(double save_s, double between_s)
-{
-    double x = save_s / (2 * between_s);
-    return x < 1 ? sqrt(2 * save_s * between_s) * (1 + sqrt(x) / 3 + x / 9) - save_s : between_s;
-}
-
-double ht_day_between_losses_s(const struct ht_spot_trace *t)
-{
-    int64_t n = 0, last = -1, length = t->events[t->n_events - 1].time_ns - t->events[0].time_ns;
-    for (size_t i = 0; i < t->n_events; i++) {
-        if (t->events[i].kind != HT_SPOT_LOST || t->events[i].time_ns == last) continue;
-        last = t->events[i].time_ns;
-        n++;
-    }
-    return n ? (double)length / ns_of_s / (double)n : INFINITY;
-}
-
-/* Returns by how many nodes an event changes their number. */
-static int32_t step_of(const struct ht_spot_event *e)
-{
-    return (e->kind == HT_SPOT_JOINED) - (e->kind == HT_SPOT_LOST);
-}
-
 /* ---- the state of a day ----------------------------------------------------------------------------------------- */
-
-enum phase { WAITING, DETECTING, STARTING, RUNNING };
-
-/* A save: its step, the plan that wrote it, and the trace's nodes that the plan's nodes were. */
-struct saved {
-    int64_t step; /* -1: none */
-    const struct ht_planned *plan;
-    int32_t *nodes; /* [fleet's nodes] */
-};
-
-/* Steps from `first` on took so long each. */
-struct pace {
-    int64_t first, step_ns;
-};
-
-struct state {
-    const struct ht_day_setting *s;
-    const struct ht_policy *policy;
-    struct ht_day *out;
-    struct ht_error *err;
-
-    bool *alive, *leaving; /* [trace's nodes] there; announced to be lost */
-    int64_t *lost_ns;      /* [trace's nodes] INT64_MAX: never */
-    struct ht_fleet first; /* of the job; empty: none yet */
-    bool has_first;
-
-    int64_t now, last; /* the time, and that of the last account of rent */
-    enum phase phase;
-    int64_t timer;  /* of detecting and starting: their end */
-    int64_t change; /* when to look for another plan; INT64_MAX: not */
-
-    const struct ht_planned *plan; /* that runs or starts */
-    int32_t *nodes;                /* [its fleet's nodes] */
-    int64_t begun, begin_step;     /* of the run */
-    struct saved local, remote;
-    int64_t reached; /* steps done */
-    struct pace *paces;
-    size_t n_paces, paces_cap;
-};
-
-static int32_t kind_of(const struct state *x, size_t node)
-{
-    return x->s->kind_of[node];
-}
 
 /* Returns the nodes that are there, and not about to leave. */
 static struct ht_fleet staying(const struct state *x)
@@ -99,13 +17,6 @@ static struct ht_fleet staying(const struct state *x)
     struct ht_fleet f = {{0}};
     for (size_t i = 0; i < x->s->trace->n_nodes; i++)
         if (x->alive[i] && !x->leaving[i]) f.count[kind_of(x, i)]++;
-    return f;
-}
-
-static struct ht_fleet there(const struct state *x)
-{
-    struct ht_fleet f = {{0}};
-    for (size_t i = 0; i < x->s->trace->n_nodes; i++) f.count[kind_of(x, i)] += x->alive[i];
     return f;
 }
 
@@ -130,13 +41,13 @@ static void set_saved(struct saved *v, int64_t step, const struct ht_planned *pl
 
 static void spend(struct state *x, enum ht_day_phase phase, int64_t ns)
 {
-    x->out->phase_s[phase] += (double)ns / ns_of_s;
+    x->out->phase_s[phase] += (double)ns / HT_NS_OF_S;
 }
 
 /* Books the rent of the nodes that are there, up to now. */
 static void pay(struct state *x)
 {
-    double hours = (double)(x->now - x->last) / ns_of_s / 3600;
+    double hours = (double)(x->now - x->last) / HT_NS_OF_S / 3600;
     for (size_t i = 0; i < x->s->trace->n_nodes; i++) {
         const struct ht_machine *m = &x->s->kinds->nodes[kind_of(x, i)];
         if (!x->alive[i]) continue;
@@ -148,7 +59,7 @@ static void pay(struct state *x)
 
 static double rate_of(const struct state *x)
 {
-    return (double)x->s->batch / ((double)x->plan->iteration_ns / ns_of_s);
+    return (double)x->s->batch / ((double)x->plan->iteration_ns / HT_NS_OF_S);
 }
 
 static void note_moment(struct state *x)
@@ -190,8 +101,8 @@ static struct rhythm rhythm_of(const struct state *x)
 {
     const struct ht_day_times *t = &x->s->times;
     struct rhythm r = {.step_ns = x->plan->iteration_ns, .stall_ns = x->plan->stall_ns};
-    r.upload_ns = (int64_t)ceil((double)x->plan->state_bytes / t->remote_bytes_per_s * ns_of_s);
-    r.steps = llround(x->out->save_every_s * ns_of_s / (double)r.step_ns);
+    r.upload_ns = (int64_t)ceil((double)x->plan->state_bytes / t->remote_bytes_per_s * HT_NS_OF_S);
+    r.steps = llround(x->out->save_every_s * HT_NS_OF_S / (double)r.step_ns);
     if (r.steps < 1) r.steps = 1;
     int64_t compute = r.steps * r.step_ns, wait = r.upload_ns > compute ? r.upload_ns - compute : 0;
     r.period_ns = compute + wait + r.stall_ns;
@@ -233,92 +144,11 @@ static void end_run(struct state *x, struct progress p, const struct rhythm *r)
     spend(x, HT_DAY_USEFUL, done_ns);
     spend(x, HT_DAY_LOST, p.rest_ns);
     spend(x, HT_DAY_STALLS, ns - done_ns - p.rest_ns);
-    x->out->busy_gpu_hours += (double)(done_ns + p.rest_ns) / ns_of_s / 3600 * (double)x->plan->n_gpus;
+    x->out->busy_gpu_hours += (double)(done_ns + p.rest_ns) / HT_NS_OF_S / 3600 * (double)x->plan->n_gpus;
     x->out->saves += p.local + 1;
     x->reached = x->begin_step + p.steps;
     if (p.local >= 0) set_saved(&x->local, x->begin_step + p.local * r->steps, x->plan, x->nodes);
     if (p.remote >= 0) set_saved(&x->remote, x->begin_step + p.remote * r->steps, x->plan, x->nodes);
-}
-
-/* ---- loading ---------------------------------------------------------------------------------------------------- */
-
-/* Numbers the nodes that are there as a cluster of them does, kind after kind. at: [trace's nodes] */
-static void number_nodes(const struct state *x, int32_t *at)
-{
-    int32_t n = 0;
-    for (int64_t k = 0; k < x->s->kinds->n_nodes; k++)
-        for (size_t i = 0; i < x->s->trace->n_nodes; i++)
-            if (x->alive[i] && kind_of(x, i) == k) at[i] = n++;
-}
-
-/* Lists what live nodes have of a save, or what the remote store has: each part once. Allocated. */
-static struct ht_transfer_source *sources_of(const struct state *x, const struct saved *v, bool local, bool remote,
-                                             const int32_t *at, int64_t *n)
-{
-    const struct ht_planned *p = v->plan;
-    struct ht_transfer_source *list = HT_NEW_ARRAY(struct ht_transfer_source, 2 * p->n_sinks);
-    *n = 0;
-    for (int64_t i = 0; i < p->n_sinks; i++) {
-        int32_t node = v->nodes[p->sinks[i].node];
-        if (local && x->alive[node])
-            list[(*n)++] = (struct ht_transfer_source){p->sinks[i].extent, HT_STORE_MEMORY, at[node]};
-        if (remote && (i == 0 || !ht_extent_equal(&p->sinks[i].extent, &p->sinks[i - 1].extent)))
-            list[(*n)++] = (struct ht_transfer_source){p->sinks[i].extent, HT_STORE_REMOTE, -1};
-    }
-    return list;
-}
-
-/* Prices loading a save into a plan on these nodes. HT_INFEASIBLE if the sources lack a part. */
-static enum ht_status price(const struct state *x, const struct saved *v, bool local, bool remote,
-                            const struct ht_planned *plan, const int32_t *nodes, const struct ht_model *m,
-                            struct ht_error *err, struct ht_store_price *out)
-{
-    struct ht_fleet fleet = there(x);
-    struct ht_cluster *cluster = ht_fleet_cluster(x->s->kinds, &fleet);
-    struct ht_store_rates rates = ht_store_cluster_rates(cluster, x->s->times.remote_bytes_per_s);
-    struct ht_store_reading how = {.param_bytes = sizeof(float)};
-    int32_t *at = HT_NEW_ARRAY(int32_t, x->s->trace->n_nodes);
-    struct ht_transfer_sink *sinks = HT_NEW_ARRAY(struct ht_transfer_sink, plan->n_sinks);
-    struct ht_transfers list = {0};
-    int64_t n;
-    number_nodes(x, at);
-    struct ht_transfer_source *sources = sources_of(x, v, local, remote, at, &n);
-    for (int64_t i = 0; i < plan->n_sinks; i++) {
-        sinks[i] = plan->sinks[i];
-        sinks[i].node = at[nodes[plan->sinks[i].node]];
-    }
-    enum ht_status status = ht_transfers_plan(m, sources, n, sinks, plan->n_sinks, err, &list);
-    if (!status) status = ht_transfers_price(sources, sinks, plan->n_sinks, &list, &rates, how, err, out);
-    if (!status) ht_transfers_free(&list);
-    free(sources);
-    free(sinks);
-    free(at);
-    ht_store_rates_free(&rates);
-    ht_cluster_destroy(cluster);
-    return status;
-}
-
-/* Prices going on from the newest save that can be read whole. *step: its; 0 without any. */
-static enum ht_status price_newest(const struct state *x, const struct ht_planned *plan, const int32_t *nodes,
-                                   int64_t *step, struct ht_store_price *out)
-{
-    const struct ht_model *m = ht_planbook_model(x->s->book);
-    bool nearest = x->policy->source == HT_FROM_NEAREST, same = x->local.step == x->remote.step;
-    struct ht_error why;
-    enum ht_status status = HT_INFEASIBLE;
-    *out = (struct ht_store_price){0};
-    if (nearest && x->local.step >= 0) {
-        *step = x->local.step;
-        status = price(x, &x->local, true, same && x->remote.plan == x->local.plan, plan, nodes, m, &why, out);
-    }
-    if (status == HT_INFEASIBLE && x->remote.step >= 0) {
-        *step = x->remote.step;
-        status = price(x, &x->remote, false, true, plan, nodes, m, &why, out);
-    } else if (status == HT_INFEASIBLE) {
-        *step = 0; /* nothing was saved: from the beginning */
-        status = HT_OK;
-    }
-    return status ? ht_fail(x->err, status, "%s", why.text) : HT_OK;
 }
 
 /* ---- plans ------------------------------------------------------------------------------------------------------ */
@@ -381,9 +211,9 @@ static enum ht_status start(struct state *x, const struct ht_planned *plan, bool
     struct ht_store_price load;
     const struct ht_day_times *t = &x->s->times;
     int64_t step, lost = x->out->lost_steps, wait = x->now;
-    int64_t plan_ns = planned ? 0 : llround(t->plan_s * ns_of_s), relaunch_ns = llround(t->relaunch_s * ns_of_s);
+    int64_t plan_ns = planned ? 0 : llround(t->plan_s * HT_NS_OF_S), relaunch_ns = llround(t->relaunch_s * HT_NS_OF_S);
     int32_t *nodes = assign(x, plan);
-    enum ht_status status = price_newest(x, plan, nodes, &step, &load);
+    enum ht_status status = ht_day_price_newest(x, plan, nodes, &step, &load);
     if (status) {
         free(nodes);
         return status;
@@ -407,8 +237,8 @@ static enum ht_status start(struct state *x, const struct ht_planned *plan, bool
 static void book_start(struct state *x)
 {
     const struct ht_day_recovery *r = &x->out->recoveries[x->out->n_recoveries - 1];
-    int64_t relaunch = llround(x->s->times.relaunch_s * ns_of_s), left = x->timer - x->now;
-    int64_t load = r->load_ns, plan = r->planned ? 0 : llround(x->s->times.plan_s * ns_of_s);
+    int64_t relaunch = llround(x->s->times.relaunch_s * HT_NS_OF_S), left = x->timer - x->now;
+    int64_t load = r->load_ns, plan = r->planned ? 0 : llround(x->s->times.plan_s * HT_NS_OF_S);
     int64_t cut = left < load ? left : load;
     load -= cut, left -= cut;
     cut = left < relaunch ? left : relaunch;
@@ -450,7 +280,7 @@ static void fail(struct state *x)
     }
     x->phase = DETECTING;
     x->begun = x->now;
-    x->timer = x->now + llround(x->s->times.detect_s * ns_of_s);
+    x->timer = x->now + llround(x->s->times.detect_s * HT_NS_OF_S);
 }
 
 /* Returns when the step that runs at `ns` after the run's begin has ended, as time after the begin. */
@@ -519,7 +349,7 @@ static void happen(struct state *x, const struct ht_spot_event *e, bool *gone)
     switch (e->kind) {
     case HT_SPOT_JOINED:
         x->alive[e->node] = true;
-        x->change = x->now + llround(x->s->times.quiet_s * ns_of_s);
+        x->change = x->now + llround(x->s->times.quiet_s * HT_NS_OF_S);
         return;
     case HT_SPOT_NOTICE:
         if (!x->policy->saves_on_notice) return;
@@ -573,8 +403,8 @@ static int64_t newest_step(const struct state *x)
     struct ht_error why;
     struct ht_fleet live = there(x);
     if (x->policy->source == HT_FROM_NEAREST && x->local.step >= 0 && ht_fleet_nodes(&live) &&
-        price(x, &x->local, true, x->remote.plan == x->local.plan && x->remote.step == x->local.step, x->local.plan,
-              x->local.nodes, m, &why, &ignored) == HT_OK)
+        ht_day_price(x, &x->local, true, x->remote.plan == x->local.plan && x->remote.step == x->local.step,
+                     x->local.plan, x->local.nodes, m, &why, &ignored) == HT_OK)
         return x->local.step;
     return x->remote.step > 0 ? x->remote.step : 0;
 }
@@ -620,7 +450,7 @@ static void sum_up(struct state *x)
     struct ht_day *d = x->out;
     int64_t n[2] = {0, 0};
     for (size_t i = 0; i < d->n_recoveries; i++) {
-        d->load_s[d->recoveries[i].planned] += (double)d->recoveries[i].load_ns / ns_of_s;
+        d->load_s[d->recoveries[i].planned] += (double)d->recoveries[i].load_ns / HT_NS_OF_S;
         n[d->recoveries[i].planned]++;
     }
     for (int k = 0; k < 2; k++)
@@ -642,7 +472,7 @@ enum ht_status ht_day_save_costs(const struct ht_day_setting *s, const struct ht
     }
     enum ht_status status = best_plan(&x, most, &plan);
     if (status) return status;
-    *stall_s = plan ? (double)plan->stall_ns / ns_of_s : 0;
+    *stall_s = plan ? (double)plan->stall_ns / HT_NS_OF_S : 0;
     *upload_s = plan ? (double)plan->state_bytes / s->times.remote_bytes_per_s : 0;
     return HT_OK;
 }
@@ -664,7 +494,7 @@ enum ht_status ht_day_run(const struct ht_day_setting *s, const struct ht_policy
     const struct ht_spot_trace *t = s->trace;
     struct state x = {.s = s, .policy = policy, .out = out, .err = err, .timer = INT64_MAX, .change = INT64_MAX};
     *out = (struct ht_day){.policy = policy,
-                           .wall_s = (double)(t->events[t->n_events - 1].time_ns - t->events[0].time_ns) / ns_of_s};
+                           .wall_s = (double)(t->events[t->n_events - 1].time_ns - t->events[0].time_ns) / HT_NS_OF_S};
     x.alive = HT_NEW_ARRAY(bool, t->n_nodes);
     x.leaving = HT_NEW_ARRAY(bool, t->n_nodes);
     x.lost_ns = HT_NEW_ARRAY(int64_t, t->n_nodes);
@@ -694,50 +524,4 @@ void ht_day_free(struct ht_day *d)
     free(d->moments);
     free(d->recoveries);
     *d = (struct ht_day){0};
-}
-
-/* ---- before a day ----------------------------------------------------------------------------------------------- */
-
-enum ht_status ht_day_kinds(const struct ht_cluster *kinds, const struct ht_spot_trace *t, struct ht_error *err,
-                            int32_t **out)
-{
-    int32_t *kind = HT_NEW_ARRAY(int32_t, t->n_nodes);
-    for (size_t i = 0; i < t->n_nodes; i++) {
-        const char *instance = t->nodes[i].instance;
-        int64_t k = 0;
-        while (*instance && k < kinds->n_nodes && strcmp(kinds->nodes[k].instance, instance) != 0) k++;
-        if (k == kinds->n_nodes) {
-            free(kind);
-            return ht_fail(err, HT_BAD_INPUT,
-                           "cluster '%s' has no node with 'instance: %s'; expected one for each of the trace's",
-                           kinds->name, instance);
-        }
-        kind[i] = (int32_t)k;
-    }
-    *out = kind;
-    return HT_OK;
-}
-
-enum ht_status ht_day_plan_ahead(const struct ht_day_setting *s, const struct ht_policy *const *policies, size_t n,
-                                 struct ht_error *err)
-{
-    const struct ht_spot_trace *t = s->trace;
-    struct ht_fleet now = {{0}}, parts[HT_FLEET_PARTS];
-    struct ht_wanted *wanted = NULL;
-    size_t n_wanted = 0, cap = 0;
-    for (size_t i = 0; i < t->n_events; i++) {
-        const struct ht_spot_event *e = &t->events[i];
-        now.count[s->kind_of[e->node]] += step_of(e);
-        if (i + 1 < t->n_events && t->events[i + 1].time_ns == e->time_ns) continue;
-        for (size_t k = 0; k < n; k++) {
-            size_t n_parts = policies[k]->keeps_shape ? 0 : ht_policy_parts(policies[k], &now, NULL, parts);
-            for (size_t j = 0; j < n_parts; j++) {
-                struct ht_wanted w = {policies[k]->system, parts[j]};
-                if (j == 0 || policies[k]->leaves_idle) HT_PUSH(wanted, n_wanted, cap, w);
-            }
-        }
-    }
-    enum ht_status status = ht_planbook_fill(s->book, wanted, n_wanted, err);
-    free(wanted);
-    return status;
 }
