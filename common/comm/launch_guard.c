@@ -4,8 +4,8 @@
  *
  *     ssh  --  this program, as a guard  --  orted  --  ranks
  *
- * The guard ends orted if it finds no connection to mpirun for some seconds, or if that is silent for five. It ends
- * with orted. Where orted makes a daemon of itself, so does the guard, which adopts it, and ssh ends as soon as the
+ * The guard ends orted if it finds no connection to mpirun for some seconds at first, or if that is silent or gone for
+ * five. It ends with orted. Where orted makes a daemon of itself, so does the guard, which adopts it, and ssh ends as soon as the
  * daemon has found mpirun. Otherwise ssh stays.
  *
  * A connection is silent if something that was sent has been sent three times. The kernel says so in /proc/net/tcp. If
@@ -30,7 +30,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_PORTS = 8, ESTABLISHED = 1, FIRST_POLLS_NS = 50000000, POLLS_NS = 500000000, SILENT_S = 5 };
+enum { MAX_PORTS = 8, ESTABLISHED = 1, FIRST_POLLS_NS = 50000000, POLLS_NS = 500000000, LOST_S = 5 };
 
 /* Finds the ports that orted may connect to: those of each "tcp://ADDRESSES:PORT" or "tcp6://[ADDRESSES]:PORT" in its
    arguments, which stand in one word, such as "7.0;tcp://10.0.0.1:4711;tcp6://[fd00::1]:4712". Returns their number. */
@@ -108,6 +108,7 @@ static int watch(pid_t orted, int64_t patience_s, const unsigned *ports, int n_p
     struct timespec nap = {.tv_nsec = FIRST_POLLS_NS};
     int64_t lived_ms = ht_now_ms();
     int waited, code = HT_FAILED;
+    bool found = false;
     for (;; nanosleep(&nap, NULL)) {
         pid_t ended;
         while ((ended = waitpid(-1, &waited, WNOHANG)) > 0)
@@ -116,10 +117,12 @@ static int watch(pid_t orted, int64_t patience_s, const unsigned *ports, int n_p
         if (n_ports == 0) continue; /* nothing is known to watch */
         enum connection v4 = find_connection("/proc/net/tcp", ports, n_ports),
                         v6 = find_connection("/proc/net/tcp6", ports, n_ports), best = v4 > v6 ? v4 : v6;
-        int64_t patience_ms = 1000 * (best == SILENT && patience_s > SILENT_S ? SILENT_S : patience_s);
+        bool lost = best == SILENT || found;
+        int64_t patience_ms = 1000 * (lost && patience_s > LOST_S ? LOST_S : patience_s);
         if (best == LIVES) {
             lived_ms = ht_now_ms();
-            if (nap.tv_nsec == POLLS_NS) continue;
+            if (found) continue;
+            found = true;
             nap.tv_nsec = POLLS_NS;
             say(HT_LAUNCH_CONNECTED);
             if (connected) connected();

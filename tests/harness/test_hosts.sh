@@ -76,7 +76,7 @@ says() {
 nothing_left() {
     local k
     for k in 1 2; do
-        for _ in $(seq 600); do
+        for _ in $(seq 1200); do
             "$hosts" exec $k sh -c "grep -lzE '[h]etbench|[o]rted' /proc/[0-9]*/cmdline" >left 2>/dev/null || break
             sleep 0.1
         done
