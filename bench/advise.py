@@ -18,7 +18,7 @@ import time
 CASES = {  # arguments, seconds to a first answer, seconds to the proof
     "8 GPUs, two kinds": (["--model", "llama-7b", "--gpus", "a100-40gb:4,v100-32gb:4", "--ram", "512GB"], 10, 60),
     "8 GPUs, one kind": (["--model", "llama-13b", "--gpus", "a100-80gb:8", "--ram", "2TB"], 10, 60),
-    "64 GPUs": (["--model", "llama-30b", "--gpus", "/".join(["a100-80gb:8"] * 8), "--ram", "2TB", "--nic", "infiniband-hdr"], 30, 600),
+    "64 GPUs": (["--model", "llama-30b", "--gpus", "a100-80gb:8x8", "--ram", "2TB", "--nic", "infiniband-hdr"], 30, 600),
 }
 
 
