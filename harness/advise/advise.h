@@ -7,7 +7,8 @@
  *
  * Every number is a simulation of the plan that the system's own planner makes, as `sim` makes it. At each micro-batch a
  * way recomputes as little as fits (attempt.c). Two lower bounds of its time spare simulations without changing an answer:
- * that of all passes on all cards (ceiling.c), known before anything is planned, and that of the graph's busiest lane.
+ * that of all passes on all cards (ceiling.c), known before anything is planned, and that of the graph's busiest lane. A
+ * simulation that surely counts nowhere gives up.
  */
 #ifndef HT_HARNESS_ADVISE_ADVISE_H
 #define HT_HARNESS_ADVISE_ADVISE_H

@@ -10,10 +10,10 @@
 #include "harness/advise/internal.h"
 
 #include "common/base/array.h"
-#include "harness/result/evaluate.h"
 #include "harness/run/registry.h"
 #include "harness/run/simulate.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,17 +44,24 @@ static int64_t batch_for(const struct ht_search *s, const struct ht_system *syst
 
 /* ---- skipping -------------------------------------------------------------------------------------------------- */
 
-/* Returns true if a rate can be neither among the best three nor the best on its kinds of cards in its numerics. */
-static bool counts_nowhere(struct ht_search *s, const struct ht_way *way, double rate)
+/* Returns the lowest rate that counts: among the best three, or the best on its kinds of cards in its numerics; and above
+   what the way has. */
+static double least_that_counts(struct ht_search *s, const struct ht_way *way)
 {
     size_t ways[HT_ADVISE_BEST];
     pthread_mutex_lock(&s->lock);
-    bool nowhere = rate < ht_search_best_with(s, s->cards[way->cards].kinds, way->numerics) &&
-                   ht_search_best(s, ways, HT_ADVISE_BEST) == HT_ADVISE_BEST &&
-                   rate < s->ways[ways[HT_ADVISE_BEST - 1]].tokens_per_s;
-    s->n_skipped += nowhere;
+    size_t n = ht_search_best(s, ways, HT_ADVISE_BEST);
+    double third = n == HT_ADVISE_BEST ? s->ways[ways[n - 1]].tokens_per_s : 0;
+    double least = fmin(third, ht_search_best_with(s, s->cards[way->cards].kinds, way->numerics));
     pthread_mutex_unlock(&s->lock);
-    return nowhere;
+    return least > way->tokens_per_s ? least : nextafter(way->tokens_per_s, INFINITY);
+}
+
+static void count_skipped(struct ht_search *s)
+{
+    pthread_mutex_lock(&s->lock);
+    s->n_skipped++;
+    pthread_mutex_unlock(&s->lock);
 }
 
 /* Returns the most that the cards allow the way at a micro-batch. */
@@ -79,25 +86,44 @@ static void keep_if_faster(struct ht_search *s, struct ht_way *way, const struct
     pthread_mutex_unlock(&s->lock);
 }
 
-/* Simulates a plan that fits. Durations that cannot be simulated are the way's answer. */
-static enum ht_status simulate(struct ht_search *s, struct ht_way *way, const struct ht_way *tried,
-                               const struct ht_options *o, const struct ht_job *job, struct ht_error *err)
+/* Returns tokens per second, as ht_result_create computes them. */
+static double rate_of(const struct ht_job *job, int64_t iteration_ns)
 {
-    struct ht_trace *trace;
-    struct ht_times times;
-    enum ht_status status = ht_check_bad(o, job, err);
-    if (status == HT_OK) status = ht_simulate(o, job, err, &trace);
+    return (double)job->scenario.batch / ((double)iteration_ns * 1e-9) * (double)job->scenario.seq;
+}
+
+/* Returns the shortest iteration whose rate is below `least`; INT64_MAX: none. */
+static int64_t limit_of(const struct ht_job *job, double least)
+{
+    double ns = rate_of(job, 1) / least;
+    if (ns > 0x1p62) return INT64_MAX;
+    int64_t limit = (int64_t)ns;
+    while (limit < 1 || rate_of(job, limit) >= least) limit++;
+    return limit;
+}
+
+/* Simulates a plan that fits, until it surely counts nowhere. Durations that cannot be simulated are the way's answer. */
+static enum ht_status simulate(struct ht_search *s, struct ht_way *way, const struct ht_way *tried,
+                               const struct ht_options *o, const struct ht_job *job, bool exhaustive,
+                               struct ht_error *err)
+{
+    int64_t limit = exhaustive ? INT64_MAX : limit_of(job, least_that_counts(s, way));
+    int64_t ns = ht_least_iteration_ns(o, job);
+    enum ht_status status = HT_OK;
+    if (exhaustive || ns < limit) {
+        status = ht_check_bad(o, job, err);
+        if (status == HT_OK) status = ht_iteration_time(o, job, limit, err, &ns);
+    }
     if (status == HT_BAD_INPUT) {
         snprintf(way->reason, sizeof(way->reason), "%.500s", err->text);
         return HT_OK;
     }
     if (status != HT_OK) return status;
-    status = ht_trace_times(trace, job->cost_ns, (int32_t)o->sim.warmup, err, &times);
-    if (status == HT_OK && times.iteration_ns > 0)
-        keep_if_faster(s, way, tried,
-                       (double)job->scenario.batch * (double)job->scenario.seq / ((double)times.iteration_ns * 1e-9));
-    ht_trace_destroy(trace);
-    return status;
+    if (ns >= limit)
+        count_skipped(s);
+    else
+        keep_if_faster(s, way, tried, ns > 0 ? rate_of(job, ns) : 0);
+    return HT_OK;
 }
 
 /* Returns by how much the tier that binds is too small, in the space that lacks the most. */
@@ -131,7 +157,7 @@ static enum ht_status attempt(struct ht_search *s, struct ht_way *way, const str
     *fits = false;
     *own = -1;
     ht_way_apply(s, tried, &o);
-    enum ht_status status = ht_job_create(&o, way->system, NULL, HT_JOB_COSTS, err, &job);
+    enum ht_status status = ht_job_create(&o, way->system, NULL, HT_JOB_PRICED, err, &job);
     if (status == HT_BAD_INPUT) {
         if (!*way->reason) snprintf(way->reason, sizeof(way->reason), "%.500s", err->text);
         return HT_OK;
@@ -140,12 +166,10 @@ static enum ht_status attempt(struct ht_search *s, struct ht_way *way, const str
     *fits = job.answer == HT_OK;
     way->fits |= *fits;
     if (variable && job.plan.n_variables) *own = ht_plan_get(&job.plan, variable);
-    if (!*fits) {
+    if (*fits)
+        status = simulate(s, way, tried, &o, &job, exhaustive, err);
+    else
         note_reason(way, &job);
-    } else {
-        double most = (double)job.scenario.batch * (double)job.scenario.seq / ht_job_least_s(&job);
-        if (exhaustive || !counts_nowhere(s, way, most)) status = simulate(s, way, tried, &o, &job, err);
-    }
     ht_job_free(&job);
     return status;
 }
@@ -257,10 +281,12 @@ enum ht_status ht_way_try(struct ht_search *s, struct ht_way *way, bool exhausti
     size_t n = ht_micro_batches(system, way->batch, n_gpus, list);
     if (s->options->request.micro_batch) list[0] = s->options->request.micro_batch, n = 1;
     for (size_t i = 0; i < n && status == HT_OK; i++) {
-        if (!exhaustive && counts_nowhere(s, way, most_of(s, way, system, list[i])))
-            way->fits = true;
-        else
+        if (exhaustive || most_of(s, way, system, list[i]) >= least_that_counts(s, way)) {
             status = try_micro_batch(s, way, knob, &model, list[i], exhaustive, err);
+        } else {
+            count_skipped(s);
+            way->fits = true;
+        }
     }
     return status;
 }

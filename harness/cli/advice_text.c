@@ -147,7 +147,7 @@ static void print_changes(const json_t *root, double best)
         ht_table_cell(t, "%s", said(row, "change"));
         /* Nobody has to use what was added. */
         ht_table_cell(t, "%s", gain_text(fmax(best, number(row, "tokens_per_s")), best, gain));
-        ht_table_cell(t, "%s", rate_text(number(row, "tokens_per_s"), rate));
+        ht_table_cell(t, "%s", said(row, "system") ? rate_text(number(row, "tokens_per_s"), rate) : "-");
         ht_table_cell(t, "%s", said(row, "system") ? said(row, "system") : "-");
     }
     printf("\nWhat a change would bring (each simulated)\n");
