@@ -4,6 +4,7 @@
 #include "common/base/config.h"
 #include "common/base/terminal.h"
 #include "harness/cli/files.h"
+#include "harness/cli/help.h"
 
 #include <jansson.h>
 #include <stdio.h>
