@@ -425,6 +425,13 @@ static const struct kind {
      "\nof spot instances; losses at one time count once\n", false, false},
     {"policies", "<policy|<plans with|<when nodes come and go", ht_list_policy_name, ht_list_policy, "", false, false}};
 
+bool ht_list_name(const char *kind, int64_t i, char name[HT_NAME_BYTES])
+{
+    for (size_t k = 0; k < HT_COUNT(kinds); k++)
+        if (!strcmp(kinds[k].name, kind)) return kinds[k].name_of(i, name);
+    return false;
+}
+
 static void print_kind(const struct kind *kind, const struct ht_options *o, struct ht_table *t, const json_t *list)
 {
     ht_table_print(t, "", stdout);
