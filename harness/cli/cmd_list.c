@@ -117,7 +117,7 @@ static enum ht_status list_variables(const char *name, bool json, struct ht_erro
     }
     if (json) {
         ht_table_destroy(t);
-        return ht_json_print(json_pack("{s:s,s:o}", "system", s->name, "variables", variables), err);
+        return ht_json_print(json_pack("{s:s,s:o}", "system", s->name, "variables", variables), "variables", err);
     }
     printf("%s (%s): %s\nsource: %s\n\n", s->title, s->name, s->summary, s->source);
     ht_table_print(t, "", stdout);
@@ -465,7 +465,7 @@ static enum ht_status list_kind(const struct kind *kind, const struct ht_options
         print_kind(kind, o, t, list);
     else
         ht_table_destroy(t);
-    if (o->json && status == HT_OK) return ht_json_print(json_pack("{s:o}", kind->name, list), err);
+    if (o->json && status == HT_OK) return ht_json_print(json_pack("{s:o}", kind->name, list), "list", err);
     json_decref(list);
     return status;
 }

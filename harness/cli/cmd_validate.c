@@ -231,7 +231,7 @@ static enum ht_status run(const struct ht_options *options, struct ht_error *err
     const char *root = options->n_words ? options->words[0] : ht_data_root(own);
     enum ht_status status = ht_validate(root, NULL, err, &v);
     if (!status && options->json)
-        status = ht_json_print(to_json(&v), err);
+        status = ht_json_print(to_json(&v), "validation", err);
     else if (!status)
         print(&v);
     ht_validation_free(&v);
