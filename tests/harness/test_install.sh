@@ -47,6 +47,19 @@ if [ -z "$sanitized" ]; then
     [ "$("$top/bin/hetbench" --version)" = "$("$hetbench" --version)" ] || fail "the tarball's program has another version"
 fi
 
+# The container has the packages of the build, and those of the libraries that the program needs. No test builds it.
+packages=$(sed -n '/apt-get install/,/^[A-Z#]*$/p' "$root/Containerfile" | tr ' ' '\n' | sort -u)
+has() { grep -qxF -- "$1" <<<"$packages" || fail "Containerfile lacks the package $1, $2"; }
+(cd "$root" && . scripts/common.sh && printf '%s\n' "${build_packages[@]}") >wanted
+while read -r package; do has "$package" "which scripts/common.sh has"; done <wanted
+if [ -z "$sanitized" ] && command -v dpkg-query >/dev/null && command -v readelf >/dev/null; then
+    readelf -d "$hetbench" | sed -n 's/.*NEEDED.*\[\(.*\)\]/\1/p' | grep -vE '^(lib(c|m|gcc_s|stdc\+\+)\.|ld-)' >needed
+    while read -r library; do
+        package=$(dpkg-query -S "*/$library" 2>/dev/null | head -1 | cut -d: -f1)
+        [ -z "$package" ] || has "$package" "of $library"
+    done <needed
+fi
+
 # The manual has each command, and each option with the words of --help.
 "$python" - "$hetbench" "$installed/share/man/man1" <<'PY' || fail "the manual and the help differ"
 import os, re, subprocess, sys
