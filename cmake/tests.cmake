@@ -71,7 +71,7 @@ foreach(file ${scripts})
   set_tests_properties(harness/${short}.sh PROPERTIES TIMEOUT 900 SKIP_RETURN_CODE 77)
 endforeach()
 # The longest begin first, since the last one to end would run alone. ctest knows by itself only what an earlier run took.
-set(longest parity hosts lohan docs emu ranks gpu_report experiment ranks_kill profile disk fsdp ranks_state cephalo_emu ranks_overflow systems)
+set(longest parity hosts lohan docs lesson emu ranks gpu_report experiment ranks_kill profile disk fsdp ranks_state cephalo_emu ranks_overflow systems)
 set(cost 100)
 foreach(short ${longest})
   set_tests_properties(harness/${short}.sh PROPERTIES COST ${cost})

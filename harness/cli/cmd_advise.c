@@ -480,7 +480,7 @@ static enum ht_status run(const struct ht_options *options, struct ht_error *err
         }
         status = partial;
         if (options->json) {
-            enum ht_status shown = ht_json_print(root, status == HT_OK ? err : &ignored);
+            enum ht_status shown = ht_json_print(root, "advice", status == HT_OK ? err : &ignored);
             if (status == HT_OK) status = shown;
         } else {
             print_advice(root);

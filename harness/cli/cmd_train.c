@@ -175,7 +175,7 @@ static enum ht_status report(struct run *x, bool whole, struct ht_error *err)
         json_t *root = ht_training_json(x->options, &result, t, &x->prediction, &x->persist);
         if (!valid) json_object_set_new(root, "status", json_string("invalid"));
         if (!whole) json_object_set_new(root, "status", json_string("interrupted"));
-        status = ht_json_print(root, err);
+        status = ht_json_print(root, "result", err);
     } else {
         ht_training_print(&result, t, &x->prediction, &x->persist);
     }
@@ -207,7 +207,7 @@ static enum ht_status report_no_step(const struct run *x, bool saved, struct ht_
                             json_pack("{s:o,s:I,s:i,s:i}", "data", ht_json_text(o->training.data), "steps_asked",
                                       (json_int_t)o->training.steps, "first_step", (int)x->persist.first_step,
                                       "steps_done", 0));
-        status = ht_json_print(root, err);
+        status = ht_json_print(root, "result", err);
     } else {
         printf("%s is at step %d already: no step was run%s%s\n",
                ht_shown(x->persist.resumed_from, folder, sizeof(folder)), x->persist.first_step,

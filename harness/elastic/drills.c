@@ -10,6 +10,7 @@
 #include "harness/elastic/fault.h"
 #include "harness/elastic/incarnation.h"
 #include "harness/elastic/recovery.h"
+#include "harness/result/schema.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -325,6 +326,7 @@ static void say(const struct drill *d, double seconds, enum ht_status status, co
         json_t *row =
             json_pack("{s:I,s:s,s:s,s:s,s:I,s:f}", "seed", (json_int_t)d->seed, "faults", faults, "result", how,
                       "error", status == HT_OK ? "" : why->text, "incarnations", (json_int_t)n, "seconds", seconds);
+        row = ht_schema_put(row, "drill");
         json_dumpf(row, stdout, JSON_SORT_KEYS);
         putchar('\n');
         json_decref(row);
