@@ -292,13 +292,15 @@ static enum ht_status start(struct supervisor *s, struct ht_error *err)
 /* Plans for the nodes that there are. */
 static enum ht_status plan(struct supervisor *s, struct ht_error *err)
 {
+    int64_t begin_ns = ht_now_ns();
     enum ht_status status = ht_choose(s->chooser, s->seen, err, &s->choice);
+    s->recovery.choosing_ns = ht_now_ns() - begin_ns;
     if (status == HT_OK && ht_list_count(s->choice->use) < s->o->elastic.least)
         status =
             ht_fail(err, HT_INFEASIBLE, "of nodes %.200s only %.200s can be used; expected at least %lld (--least)",
                     s->seen, s->choice->use, (long long)s->o->elastic.least);
-    s->recovery.chosen_ns = ht_realtime_ns();
     s->recovery.beforehand = s->choice->beforehand;
+    s->recovery.handed_over = s->choice->n_sets > 0;
     snprintf(s->recovery.after, sizeof(s->recovery.after), "%.255s", s->choice->use);
     return status;
 }
@@ -329,6 +331,7 @@ static void follow_nodes(struct supervisor *s)
     if (!changed || !(quiet || noticed) || !s->now.first_ns || ht_list_count(s->seen) < s->o->elastic.least) return;
     if (ht_choose(s->chooser, s->seen, &why, &better) != HT_OK) return;
     if (!strcmp(better->use, s->choice->use)) return;
+    if (!noticed) ht_choose_ready(s->chooser, s->seen);
     stop(s, noticed ? NOTICED : CHANGED, noticed ? "notice" : "nodes changed");
 }
 
@@ -379,13 +382,13 @@ static enum ht_status follow(struct supervisor *s, struct ht_error *err)
     while (status == HT_OK && !ht_incarnation_has_ended(&s->now)) {
         nanosleep(&nap, NULL);
         ht_incarnation_read(&s->now);
+        if (hangs(s)) s->asked = HUNG, ht_incarnation_clear(s->journal.folder); /* before what may take long */
         if (!trains && s->now.loaded_ns && s->now.first_ns) status = begin_training(s, err), trains = true;
         if (status == HT_OK) status = note_save(s, err);
         if (status == HT_OK) status = drill_while_training(s, err);
         if (ht_interrupted()) stop(s, INTERRUPTED, "interrupted");
         if (signals > s->notices && s->now.first_ns) s->notices = signals, stop(s, NOTICED, "notice by signal");
         if (s->asked == RUNS) follow_nodes(s);
-        if (hangs(s)) s->asked = HUNG, ht_incarnation_clear(s->journal.folder);
         if (ht_interrupt_count() > 1) ht_incarnation_clear(s->journal.folder);
         show_status(s);
     }

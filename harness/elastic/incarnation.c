@@ -122,6 +122,8 @@ static void take_event(struct ht_incarnation *x, const json_t *o)
     x->saved_last = !strcmp(name, "saved");
     if (!strcmp(name, "ranks")) {
         x->ranks_ns = at_ns;
+    } else if (!strcmp(name, "plan")) {
+        x->plan_ns += number_of(o, "ns", 0);
     } else if (!strcmp(name, "planned")) {
         x->planned_ns = at_ns;
         x->predicted_s = (double)number_of(o, "step_ns", 0) * 1e-9;

@@ -3,6 +3,7 @@
  * once, with the time (CLOCK_REALTIME, since ranks may be on several hosts):
  *
  *     {"at_ns": 1732641600000000000, "event": "ranks", "n": 4}       MPI has started on all of them
+ *     {.., "event": "plan", "ns": 1000}                                the planner took so long; said by the launcher and by rank 0
  *     {.., "event": "planned", "step_ns": 1000}                        the job is planned and proved; an iteration's predicted time
  *     {.., "event": "loaded", "step": 12, "run": "18a2..", "from": "18a1.."}
  *                                                                      the state of this step is in memory; the numbers of this
