@@ -2,6 +2,7 @@
 
 #include "common/base/array.h"
 #include "common/base/clock.h"
+#include "harness/elastic/child.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -11,32 +12,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 /* ---- start ---- */
-
-static _Noreturn void become(char *const *argv, const char *folder, int log, pid_t supervisor)
-{
-    const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGUSR1};
-    char self[4096];
-    for (size_t i = 0; i < HT_COUNT(signals); i++) signal(signals[i], SIG_DFL);
-    setpgid(0, 0); /* a terminal's Ctrl-C reaches the supervisor alone */
-    prctl(PR_SET_PDEATHSIG, (unsigned long)SIGKILL);
-    if (getppid() != supervisor) _exit(HT_FAILED);
-    setenv(HT_ELASTIC_VARIABLE, folder, 1);
-    int null = open("/dev/null", O_RDONLY);
-    if (null >= 0) dup2(null, STDIN_FILENO);
-    dup2(log, STDOUT_FILENO);
-    dup2(log, STDERR_FILENO);
-    ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
-    self[n > 0 ? n : 0] = '\0';
-    execv(n > 0 ? self : argv[0], argv);
-    fprintf(stderr, "hetbench: %s: %s\n", self, strerror(errno));
-    _exit(HT_FAILED);
-}
 
 /* Writes the command as a shell reads it. */
 static void print_command(int log, char *const *argv)
@@ -72,10 +52,7 @@ enum ht_status ht_incarnation_start(struct ht_incarnation *x, const char *folder
         return status;
     }
     print_command(log, argv);
-    fflush(NULL);
-    pid_t supervisor = getpid();
-    x->pid = fork();
-    if (x->pid == 0) become(argv, folder, log, supervisor);
+    x->pid = ht_child_start(argv, log, HT_ELASTIC_VARIABLE, folder);
     close(log);
     if (x->pid < 0) return ht_fail(err, HT_FAILED, "cannot start a process: %s", strerror(errno));
     x->started_ns = x->last_ns = ht_realtime_ns();
