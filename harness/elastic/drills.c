@@ -5,14 +5,15 @@
 #include "common/base/interrupt.h"
 #include "common/base/rng.h"
 #include "common/store/catalog.h"
+#include "harness/elastic/cell.h"
 #include "harness/elastic/child.h"
 #include "harness/elastic/command.h"
 #include "harness/elastic/damage.h"
 #include "harness/elastic/fault.h"
 #include "harness/elastic/incarnation.h"
+#include "harness/elastic/left.h"
 #include "harness/elastic/recovery.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -24,7 +25,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MOST_FAULTS = 8, LIMIT_S = 600, PATH = 4096 };
+enum { MOST_FAULTS = 8, LIMIT_S = 600, GRACE_MS = 10000, PATH = 4096 };
 
 struct drill {
     const struct ht_options *o;
@@ -33,12 +34,25 @@ struct drill {
     char dir[PATH - 256];
     struct ht_fault faults[MOST_FAULTS];
     int32_t n_faults;
+    bool sealed;        /* in a cell */
     json_t *state;      /* the supervisor's, at the end */
     json_t *recoveries; /* of all drills; borrowed */
     bool all_lost;
 };
 
 /* ---- processes ---- */
+
+/* Waits for a process, and for others that its death has left to this one. Returns true once it has ended. */
+static bool has_ended(pid_t pid, int *waited)
+{
+    int how;
+    for (pid_t it; (it = waitpid(-1, &how, WNOHANG)) > 0;) {
+        if (it != pid) continue;
+        *waited = how;
+        return true;
+    }
+    return false;
+}
 
 /* Runs a command to its end. Returns waitpid's status, or -1 when it takes too long or is interrupted: then it is killed. */
 static int run_words(const struct drill *d, char *const *words, const char *out)
@@ -54,7 +68,7 @@ static int run_words(const struct drill *d, char *const *words, const char *out)
     pid_t pid = ht_child_start(words, fd, "TMPDIR", tmp);
     close(fd);
     if (pid < 0) return -1;
-    while (waitpid(pid, &waited, WNOHANG) == 0) {
+    while (!has_ended(pid, &waited)) {
         nanosleep(&nap, NULL);
         if (ht_now_s() - begin < LIMIT_S && !ht_interrupted()) continue;
         kill(pid, SIGKILL);
@@ -215,19 +229,12 @@ static enum ht_status check_losses(const struct drill *d, const json_t *runs, st
     return status;
 }
 
-static enum ht_status check_left(const struct drill *d, struct ht_error *err)
+/* Returns the nodes of the last incarnation; NULL: not known. */
+static const char *last_nodes(const struct drill *d)
 {
-    char path[PATH], folder[PATH + 64];
-    int32_t n = 0;
-    snprintf(path, sizeof(path), "%s/store/elastic", d->dir);
-    if (!realpath(path, folder)) snprintf(folder, sizeof(folder), "%s", path);
-    int32_t processes = ht_incarnation_clear(folder);
-    snprintf(path, sizeof(path), "%s/tmp", d->dir);
-    DIR *tmp = opendir(path);
-    for (struct dirent *e; tmp && (e = readdir(tmp)) != NULL;) n += e->d_name[0] != '.';
-    if (tmp) closedir(tmp);
-    if (processes) return ht_fail(err, HT_FAILED, "%d processes are left", processes);
-    return n ? ht_fail(err, HT_FAILED, "%d files are left in %s", n, path) : HT_OK;
+    const json_t *runs = json_object_get(d->state, "runs");
+    size_t n = json_array_size(runs);
+    return n ? json_string_value(json_object_get(json_array_get(runs, n - 1), "nodes")) : NULL;
 }
 
 static void quiet(void *ctx, const char *line)
@@ -272,10 +279,9 @@ static enum ht_status read_state(struct drill *d, struct ht_error *err)
 
 static enum ht_status check(struct drill *d, int waited, struct ht_error *err)
 {
-    enum ht_status status = check_left(d, err);
+    enum ht_status read = read_state(d, err), status = ht_left_check(d->dir, last_nodes(d), d->sealed, GRACE_MS, err);
     if (waited == -1) return ht_fail(err, HT_FAILED, "it has not ended within %d s", LIMIT_S);
-    if (status == HT_OK) status = read_state(d, err);
-    if (status != HT_OK) return status;
+    if (status != HT_OK || read != HT_OK) return status != HT_OK ? status : read;
     d->all_lost = WIFEXITED(waited) && WEXITSTATUS(waited) == HT_BAD_INPUT && damages_stores(d) && has_lost_all(d);
     if (d->all_lost) return HT_OK;
     if (!WIFEXITED(waited) || WEXITSTATUS(waited))
@@ -283,7 +289,8 @@ static enum ht_status check(struct drill *d, int waited, struct ht_error *err)
                        WIFEXITED(waited) ? WEXITSTATUS(waited) : -1, d->dir);
     const json_t *runs = json_object_get(d->state, "runs");
     status = check_steps(d, runs, err);
-    return status == HT_OK ? check_losses(d, runs, err) : status;
+    if (status == HT_OK) status = check_losses(d, runs, err);
+    return status == HT_OK ? ht_left_check(d->dir, NULL, d->sealed, GRACE_MS, err) : status;
 }
 
 /* ---- one, all ---- */
@@ -340,26 +347,43 @@ static enum ht_status run_drill(struct drill *d, struct ht_error *err)
     return status;
 }
 
-enum ht_status ht_drills_run(const struct ht_options *options, unsigned own_group, struct ht_error *err)
+struct all {
+    const struct ht_options *options;
+    unsigned own;
+};
+
+static enum ht_status run_all(void *ctx, bool sealed, struct ht_error *err)
 {
+    const struct all *all = ctx;
+    const struct ht_options *options = all->options;
     json_t *recoveries = json_array();
     int64_t failed = 0, lost = 0, n = 0;
     struct ht_error first = {0};
     for (; n < options->elastic.drills && !ht_interrupted(); n++) {
         struct ht_error why = {0};
-        struct drill d = {
-            .o = options, .own = own_group, .seed = (uint64_t)(options->elastic.seed + n), .recoveries = recoveries};
+        struct drill d = {.o = options,
+                          .own = all->own,
+                          .seed = (uint64_t)(options->elastic.seed + n),
+                          .sealed = sealed,
+                          .recoveries = recoveries};
         enum ht_status status = run_drill(&d, &why);
         if (status != HT_OK && !failed++)
             first.status = ht_fail(&first, status, "drill %llu: %.900s", (unsigned long long)d.seed, why.text);
         lost += d.all_lost;
     }
     if (!options->json) {
-        printf("%lld drills, %lld failed, %lld lost all copies of their state; %zu recoveries\n", (long long)n,
-               (long long)failed, (long long)lost, json_array_size(recoveries));
+        printf("%lld drills, %lld failed, %lld lost all copies of their state; %zu recoveries%s\n", (long long)n,
+               (long long)failed, (long long)lost, json_array_size(recoveries),
+               sealed ? "" : "; /dev/shm was not looked at, as no namespaces can be made here");
         if (json_array_size(recoveries)) ht_recoveries_print_parts(recoveries, stdout);
     }
     json_decref(recoveries);
     rmdir(options->state.store); /* if it is empty */
     return failed ? ht_fail(err, first.status, "%s", first.text) : HT_OK;
+}
+
+enum ht_status ht_drills_run(const struct ht_options *options, unsigned own_group, struct ht_error *err)
+{
+    struct all all = {options, own_group};
+    return ht_cell_run(run_all, &all, err);
 }
