@@ -4,6 +4,7 @@
 #include "harness/cli/train_report.h"
 
 #include "common/base/array.h"
+#include "common/base/stacks.h"
 #include "common/base/text.h"
 #include "common/base/units.h"
 #include "common/exec/sim.h"
@@ -315,6 +316,7 @@ static enum ht_status train(const struct ht_options *options, struct ht_ranks *r
 static enum ht_status run(const struct ht_options *options, struct ht_error *err)
 {
     struct ht_ranks ranks;
+    if (options->training.events) ht_stacks_on_signal(); /* for the supervisor */
     enum ht_status status = ht_ranks_open(err, &ranks);
     if (status == HT_OK) status = ht_events_open(options->training.events, err, &ranks.events);
     if (status == HT_OK && ranks.comm)

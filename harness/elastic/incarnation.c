@@ -94,6 +94,9 @@ static void take_event(struct ht_incarnation *x, const json_t *o)
     const char *name = json_string_value(json_object_get(o, "event"));
     int64_t at_ns = (int64_t)json_integer_value(json_object_get(o, "at_ns"));
     if (!name) return;
+    if (!x->planned_ns && (double)(at_ns - x->last_ns) * 1e-9 > x->silent_s)
+        x->silent_s = (double)(at_ns - x->last_ns) * 1e-9;
+    snprintf(x->last_event, sizeof(x->last_event), "%s", name);
     x->last_ns = at_ns;
     x->saving = !strcmp(name, "saving");
     x->saved_last = !strcmp(name, "saved");
@@ -176,28 +179,33 @@ static bool is_ours(pid_t pid, const char *folder)
     return ours;
 }
 
-/* Kills the folder's processes, this one apart. Returns how many there were. */
-static int32_t kill_ours(const char *folder)
+int32_t ht_incarnation_each(const char *folder, void (*visit)(void *ctx, pid_t pid), void *ctx)
 {
     DIR *proc = opendir("/proc");
     int32_t n = 0;
     for (struct dirent *d; proc && (d = readdir(proc)) != NULL;) {
         pid_t pid = (pid_t)strtol(d->d_name, NULL, 10);
         if (pid <= 0 || pid == getpid() || !is_ours(pid, folder)) continue;
-        kill(pid, SIGKILL);
+        visit(ctx, pid);
         n++;
     }
     if (proc) closedir(proc);
     return n;
 }
 
+static void kill_one(void *ctx, pid_t pid)
+{
+    (void)ctx;
+    kill(pid, SIGKILL);
+}
+
 int32_t ht_incarnation_clear(const char *folder)
 {
     const struct timespec nap = {.tv_nsec = 5000000};
-    int32_t first = kill_ours(folder);
+    int32_t first = ht_incarnation_each(folder, kill_one, NULL);
     for (int32_t i = 0, n = first; i < 2000 && n > 0; i++) {
         nanosleep(&nap, NULL);
-        n = kill_ours(folder);
+        n = ht_incarnation_each(folder, kill_one, NULL);
     }
     return first;
 }
