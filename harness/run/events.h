@@ -9,6 +9,7 @@
  *                                                                      the state of this step is in memory; the numbers of this
  *                                                                      run's versions, and of the one that was loaded
  *     {.., "event": "pulse", "ops": 4711}                              rank 0 has ended so many ops; four times a second at most
+ *     {.., "event": "moved"}                                           rank 0 has loaded or saved some more of the state; likewise
  *     {.., "event": "step", "step": 13}                                has ended
  *     {.., "event": "saving", "step": 16}, {.., "event": "saved", "step": 16}
  *                                                                      a save begins, and is whole in the nodes' first stores

@@ -1,8 +1,10 @@
 #include "harness/run/node_replicas.h"
 
 #include "common/base/array.h"
+#include "common/base/clock.h"
 #include "common/comm/tags.h"
 #include "common/store/owners.h"
+#include "harness/run/events.h"
 
 #include <sched.h>
 #include <stdlib.h>
@@ -311,6 +313,15 @@ struct reading {
     struct ht_stream *stream;
 };
 
+void ht_node_stores_pulse(struct ht_node_stores *s)
+{
+    enum { PULSE_NS = 250000000 };
+    int64_t now = ht_now_ns();
+    int_fast64_t said = atomic_load_explicit(&s->said_ns, memory_order_relaxed);
+    if (now - said >= PULSE_NS && atomic_compare_exchange_strong(&s->said_ns, &said, now))
+        ht_events_say(ht_ranks_events(s->ranks), "moved", NULL);
+}
+
 /* Reads elements of an extent from the copy that this rank has of it (ht_extent_read). */
 static enum ht_status read_own(void *ctx, const struct ht_extent *e, int64_t first, int64_t n, float *out,
                                struct ht_error *err)
@@ -320,6 +331,7 @@ static enum ht_status read_own(void *ctx, const struct ht_extent *e, int64_t fir
     int64_t n_copies = ht_state_map_copies(ht_stream_map(r->stream), e->unit, e->part, &copies), i = 0;
     enum ht_status status = ht_drill_meet(&r->s->drill, HT_DRILL_AT_SAVE, r->s->rank, r->s->part.version.step, err);
     if (status != HT_OK) return status;
+    ht_node_stores_pulse(r->s);
     while (i < n_copies &&
            !(copies[i].rank == r->s->rank && !copies[i].stale && copies[i].begin == e->begin &&
              copies[i].end == e->end && copies[i].tp_part == e->tp_part && copies[i].tp_parts == e->tp_parts))
