@@ -4,6 +4,7 @@
 #include "common/base/clock.h"
 #include "common/base/interrupt.h"
 #include "common/base/rng.h"
+#include "common/model/zoo.h"
 #include "common/store/catalog.h"
 #include "harness/elastic/cell.h"
 #include "harness/elastic/child.h"
@@ -20,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -35,6 +37,7 @@ struct drill {
     struct ht_fault faults[MOST_FAULTS];
     int32_t n_faults;
     bool sealed;        /* in a cell */
+    char disk[PATH];    /* where a small one is mounted; "": nowhere */
     json_t *state;      /* the supervisor's, at the end */
     json_t *recoveries; /* of all drills; borrowed */
     bool all_lost;
@@ -104,6 +107,7 @@ static void supervise(const struct drill *d, struct ht_args *w)
     char text[HT_FAULT_TEXT];
     ht_command_begin(w, "elastic", d->o, d->own, replaced);
     add_path(w, d, "store", "store");
+    add_path(w, d, "state", "state");
     if (ht_random_below(d->seed, 1000, 2)) add_path(w, d, "store-memory", "memory");
     if (ht_random_below(d->seed, 1001, 3) == 0) {
         add_path(w, d, "store-remote", "remote");
@@ -237,6 +241,11 @@ static const char *last_nodes(const struct drill *d)
     return n ? json_string_value(json_object_get(json_array_get(runs, n - 1), "nodes")) : NULL;
 }
 
+static enum ht_status check_left(const struct drill *d, const char *nodes, struct ht_error *err)
+{
+    return ht_left_check(d->dir, nodes, d->disk[0] ? d->disk : NULL, d->sealed, GRACE_MS, err);
+}
+
 static void quiet(void *ctx, const char *line)
 {
     (void)ctx, (void)line;
@@ -272,14 +281,14 @@ static bool has_lost_all(const struct drill *d)
 static enum ht_status read_state(struct drill *d, struct ht_error *err)
 {
     char path[PATH];
-    snprintf(path, sizeof(path), "%s/store/elastic/state.json", d->dir);
+    snprintf(path, sizeof(path), "%s/state/state.json", d->dir);
     d->state = json_load_file(path, 0, NULL);
     return d->state ? HT_OK : ht_fail(err, HT_FAILED, "%s: cannot be read", path);
 }
 
 static enum ht_status check(struct drill *d, int waited, struct ht_error *err)
 {
-    enum ht_status read = read_state(d, err), status = ht_left_check(d->dir, last_nodes(d), d->sealed, GRACE_MS, err);
+    enum ht_status read = read_state(d, err), status = check_left(d, last_nodes(d), err);
     if (waited == -1) return ht_fail(err, HT_FAILED, "it has not ended within %d s", LIMIT_S);
     if (status != HT_OK || read != HT_OK) return status != HT_OK ? status : read;
     d->all_lost = WIFEXITED(waited) && WEXITSTATUS(waited) == HT_BAD_INPUT && damages_stores(d) && has_lost_all(d);
@@ -290,7 +299,7 @@ static enum ht_status check(struct drill *d, int waited, struct ht_error *err)
     const json_t *runs = json_object_get(d->state, "runs");
     status = check_steps(d, runs, err);
     if (status == HT_OK) status = check_losses(d, runs, err);
-    return status == HT_OK ? ht_left_check(d->dir, NULL, d->sealed, GRACE_MS, err) : status;
+    return status == HT_OK ? check_left(d, NULL, err) : status;
 }
 
 /* ---- one, all ---- */
@@ -301,6 +310,25 @@ static enum ht_status make_folders(const struct drill *d, struct ht_error *err)
     snprintf(path, sizeof(path), "%s/tmp", d->dir);
     if ((mkdir(d->o->state.store, 0777) && errno != EEXIST) || mkdir(d->dir, 0777) || mkdir(path, 0777))
         return ht_fail(err, HT_BAD_INPUT, "--store: %s: cannot be made: %s", d->dir, strerror(errno));
+    return HT_OK;
+}
+
+/* Puts the stores on a small disk of their own if it is to be full: it has room for some steps more than are kept. */
+static enum ht_status mount_disk(struct drill *d, struct ht_error *err)
+{
+    enum { STEPS = 16, LEAST_BYTES = 1 << 26 };
+    struct ht_model m;
+    char path[PATH], size[48];
+    bool full = false;
+    for (int32_t i = 0; i < d->n_faults; i++) full |= d->faults[i].kind == HT_FAULT_FULL;
+    if (!full || !d->sealed || !d->o->request.model) return HT_OK;
+    enum ht_status status = ht_model_load(d->o->request.model, err, &m);
+    if (status != HT_OK) return status;
+    int64_t step_bytes = ht_model_params(&m) * (int64_t)(3 * sizeof(float)) * (1 + d->o->state.replicas);
+    snprintf(path, sizeof(path), "%s/store", d->dir);
+    snprintf(size, sizeof(size), "size=%lld", (long long)(STEPS * step_bytes + LEAST_BYTES));
+    if (mkdir(path, 0777) || !realpath(path, d->disk) || mount("drill", path, "tmpfs", MS_NOSUID | MS_NODEV, size))
+        return ht_fail(err, HT_FAILED, "%s: cannot be mounted: %s", path, strerror(errno));
     return HT_OK;
 }
 
@@ -336,12 +364,15 @@ static enum ht_status run_drill(struct drill *d, struct ht_error *err)
     d->n_faults = ht_faults_draw(d->seed, d->o->training.steps, every, d->faults, MOST_FAULTS);
     snprintf(d->dir, sizeof(d->dir), "%.3000s/drill-%llu", d->o->state.store, (unsigned long long)d->seed);
     enum ht_status status = make_folders(d, err);
+    if (status == HT_OK) status = mount_disk(d, err);
     if (status != HT_OK) return status;
     status = check(d, run_supervisor(d), err);
     if (ht_interrupted()) status = ht_fail(err, HT_INTERRUPTED, "interrupted");
     say(d, ht_now_s() - begin, status, err);
     json_t *recoveries = json_object_get(d->state, "recoveries");
     if (json_is_array(recoveries)) json_array_extend(d->recoveries, recoveries);
+    if (d->disk[0] && umount(d->disk) != 0 && status == HT_OK)
+        status = ht_fail(err, HT_FAILED, "%s: cannot be unmounted: %s", d->disk, strerror(errno));
     if (status == HT_OK) ht_damage_remove(d->dir);
     json_decref(d->state);
     return status;

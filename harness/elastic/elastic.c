@@ -137,6 +137,7 @@ static enum ht_status drill_after_loss(struct supervisor *s, struct ht_error *er
     if (f && s->now.fault_ns && ht_fault_is_of_process(f)) {
         int32_t node = s->now.lost_rank >= 0 ? s->choice->rank_node[s->now.lost_rank] : s->choice->rank_node[0];
         if (f->kind == HT_FAULT_NODE) ht_damage_lose_node(&s->o->state, node);
+        if (f->kind == HT_FAULT_FULL) ht_damage_make_room(&s->o->state);
         status = meet_fault(s, err);
         f = next_fault(s);
     }

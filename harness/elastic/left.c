@@ -95,13 +95,14 @@ static bool is_in(const char *path, const char *dir)
     return !strncmp(path, dir, n) && (path[n] == '/' || path[n] == '\0');
 }
 
-static enum ht_status check_mounts(const char *dir, struct ht_error *err)
+static enum ht_status check_mounts(const char *dir, const char *expected, struct ht_error *err)
 {
     char line[2 * PATH_MAX], at[PATH_MAX];
     enum ht_status status = HT_OK;
     FILE *f = fopen("/proc/self/mountinfo", "re");
     while (f && status == HT_OK && fgets(line, sizeof(line), f)) /* ID PARENT MAJOR:MINOR ROOT AT .. */
-        if (sscanf(line, "%*d %*d %*s %*s %4095s", at) == 1 && is_in(at, dir))
+        if (sscanf(line, "%*d %*d %*s %*s %4095s", at) == 1 && is_in(at, dir) &&
+            (!expected || strcmp(at, expected) != 0))
             status = ht_fail(err, HT_FAILED, "%s is left as a mount", at);
     if (f) fclose(f);
     return status;
@@ -134,14 +135,15 @@ static enum ht_status check_partial(const char *dir, const char *nodes, struct h
     return status;
 }
 
-enum ht_status ht_left_check(const char *dir, const char *nodes, bool sealed, int64_t grace_ms, struct ht_error *err)
+enum ht_status ht_left_check(const char *dir, const char *nodes, const char *mount, bool sealed, int64_t grace_ms,
+                             struct ht_error *err)
 {
     char whole[PATH_MAX], tmp[PATH_MAX + 8];
     if (!realpath(dir, whole)) snprintf(whole, sizeof(whole), "%s", dir);
     snprintf(tmp, sizeof(tmp), "%s/tmp", whole);
     enum ht_status status = check_processes(dir, sealed, grace_ms, err);
     if (status == HT_OK && sealed) status = check_folder("/dev/shm", err);
-    if (status == HT_OK) status = check_mounts(whole, err);
+    if (status == HT_OK) status = check_mounts(whole, mount, err);
     if (status == HT_OK) status = check_folder(tmp, err);
     return status == HT_OK ? check_partial(whole, nodes, err) : status;
 }

@@ -5,6 +5,7 @@
 #include "harness/result/table.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static const char *const parts[] = {"detection_s", "planning_s", "relaunch_s", "loading_s", "first_step_s", "total_s"};
 enum { N_PARTS = HT_COUNT(parts) };
@@ -80,7 +81,8 @@ void ht_recoveries_print(const json_t *list, FILE *out)
         ht_table_create("<cause|<nodes|>at step|>from|>detection|>planning|>relaunch|>loading|>first step|>total");
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *row = json_array_get(list, i);
-        ht_table_cell(t, "%s", json_string_value(json_object_get(row, "cause")));
+        const char *cause = json_string_value(json_object_get(row, "cause"));
+        ht_table_cell(t, "%.60s%s", cause, strlen(cause) > 60 ? ".." : "");
         ht_table_cell(t, "%s", json_string_value(json_object_get(row, "nodes")));
         ht_table_cell(t, "%lld", (long long)json_integer_value(json_object_get(row, "at_step")));
         ht_table_cell(t, "%lld", (long long)json_integer_value(json_object_get(row, "from_step")));

@@ -159,6 +159,7 @@ enum ht_status ht_node_stores_open(const struct ht_options *options, const struc
     if (s->dirs[MEMORY][0]) status = check_memory(job, err);
     if (status == HT_OK)
         status = ht_drill_read(options->training.process_fault, g->n_ranks, ranks->events, err, &s->drill);
+    s->drill.disk = options->state.store;
     if (status == HT_OK) status = open_dirs(s, err);
     status = ht_ranks_agree(ranks, status, err);
     if (status == HT_OK) status = broadcast(s, &s->run, sizeof(s->run), err);
