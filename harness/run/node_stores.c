@@ -12,6 +12,8 @@
 #include <time.h>
 #include <unistd.h>
 
+enum { SUCCESSOR_S = 30 }; /* for which an incarnation waits for the one before it to end */
+
 static double now_s(clockid_t clock)
 {
     struct timespec t;
@@ -109,14 +111,16 @@ static enum ht_status broadcast(const struct ht_node_stores *s, void *data, int6
     return status;
 }
 
-/* Locks the stores that this rank's node leads, and removes what killed processes left in them. */
+/* Locks the stores that this rank's node leads, and removes what killed processes left in them. After the loss of a host the ranks of
+   the incarnation before may take seconds to end on the others. */
 static enum ht_status open_dirs(struct ht_node_stores *s, struct ht_error *err)
 {
+    int64_t patience_s = s->options->training.events ? SUCCESSOR_S : 0;
     enum ht_status status = HT_OK;
     for (int i = 0; i < N_STORES && status == HT_OK; i++) {
         bool mine = i == REMOTE ? s->rank == 0 : s->leads;
         if (!s->dirs[i][0] || !mine) continue;
-        status = ht_store_open(s->dirs[i], err, &s->locks[i]);
+        status = ht_store_open(s->dirs[i], patience_s, err, &s->locks[i]);
         if (status == HT_OK) ht_store_sweep(s->dirs[i]);
     }
     return status;
