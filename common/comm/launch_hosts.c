@@ -306,7 +306,8 @@ static void set_defaults(int64_t start_s)
         {"OMPI_MCA_btl_vader_single_copy_mechanism", "none"}, /* needs no right to read other processes */
         {"OMPI_MCA_mpi_yield_when_idle", "1"},
         {"OMPI_MCA_plm_rsh_num_concurrent", "4096"}, /* a guard holds its ssh until its daemon is connected */
-        {"OMPI_MCA_oob_tcp_keepalive_time", "5"},    /* a host without power is missed after 8 s, not after 8 minutes */
+        {"SLURM_OVERLAP", "1"}, /* a step that lost a node keeps the others busy until Slurm has missed it */
+        {"OMPI_MCA_oob_tcp_keepalive_time", "5"}, /* a host without power is missed after 8 s, not after 8 minutes */
         {"OMPI_MCA_oob_tcp_keepalive_intvl", "1"},
         {"OMPI_MCA_oob_tcp_keepalive_probes", "3"}};
     for (size_t i = 0; i < HT_COUNT(defaults); i++) setenv(defaults[i][0], defaults[i][1], 0);

@@ -97,8 +97,8 @@ static void take_event(struct ht_incarnation *x, const json_t *o)
     if (!x->planned_ns && (double)(at_ns - x->last_ns) * 1e-9 > x->silent_s)
         x->silent_s = (double)(at_ns - x->last_ns) * 1e-9;
     snprintf(x->last_event, sizeof(x->last_event), "%s", name);
-    x->last_ns = at_ns;
-    if (!strcmp(name, "moved")) return; /* the load or the save goes on */
+    if (strcmp(name, "lost") != 0) x->last_ns = at_ns; /* the launcher's, long after the ranks' last */
+    if (!strcmp(name, "moved")) return;                /* the load or the save goes on */
     x->saving = !strcmp(name, "saving");
     x->saved_last = !strcmp(name, "saved");
     if (!strcmp(name, "ranks")) {

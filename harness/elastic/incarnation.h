@@ -27,7 +27,7 @@ struct ht_incarnation {
     size_t n_line;
 
     /* times on CLOCK_REALTIME, 0: not yet */
-    int64_t started_ns, ranks_ns, planned_ns, loaded_ns, first_ns, last_ns, fault_ns, ended_ns;
+    int64_t started_ns, ranks_ns, planned_ns, loaded_ns, first_ns, last_ns, fault_ns, ended_ns; /* last: sign of life */
     int64_t plan_ns;           /* that the planner took in the launcher and in rank 0, one after the other */
     int64_t from, step, saved; /* the steps that it began with, last ended, last saved; -1: none */
     char run[HT_RUN_NAME], from_run[HT_RUN_NAME];
