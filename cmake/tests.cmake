@@ -79,7 +79,7 @@ foreach(short ${longest})
 endforeach()
 # What mostly sleeps: ./check runs these one after the other, beside the tests that compute. Not the emulated clock's, whose
 # ops are held for a time that work beside them must not take.
-foreach(short hosts gpu_report)
+foreach(short hosts elastic_hosts gpu_report)
   set_tests_properties(harness/${short}.sh PROPERTIES LABELS waits)
 endforeach()
 # Some 40 s on two cores; what hangs over several ranks is to fail soon. Sanitizers are slower.

@@ -4,6 +4,7 @@
 #include "harness/cli/train_report.h"
 
 #include "common/base/array.h"
+#include "common/base/stacks.h"
 #include "common/base/text.h"
 #include "common/base/units.h"
 #include "common/exec/sim.h"
@@ -236,6 +237,8 @@ static enum ht_status prepare(struct run *x, struct ht_error *err)
     if (!o->training.data) return ht_fail(err, HT_BAD_INPUT, "train: --data is missing; expected a text or token ids");
     enum ht_status status = ht_persist_model(o, config, err);
     if (status == HT_OK) status = ht_job_create(o, NULL, *config ? config : NULL, HT_JOB_TRAINABLE, err, &x->job);
+    if (status == HT_OK)
+        ht_events_say(ht_ranks_events(x->ranks), "plan", "\"ns\": %lld", (long long)x->job.planning_ns);
     if (status == HT_OK) status = open_data(o, &x->job, err, &x->tokens);
     if (status == HT_OK && x->job.answer != HT_OK) status = refuse(o, &x->job, err);
     return status == HT_OK ? ht_check_events(&x->job, "--steps", o->training.steps, err) : status;
@@ -313,6 +316,7 @@ static enum ht_status train(const struct ht_options *options, struct ht_ranks *r
 static enum ht_status run(const struct ht_options *options, struct ht_error *err)
 {
     struct ht_ranks ranks;
+    if (options->training.events) ht_stacks_on_signal(); /* for the supervisor */
     enum ht_status status = ht_ranks_open(err, &ranks);
     if (status == HT_OK) status = ht_events_open(options->training.events, err, &ranks.events);
     if (status == HT_OK && ranks.comm)
