@@ -85,6 +85,69 @@ static void exchange(struct ht_comm *c, enum ht_status expected, const char *why
             }
 }
 
+/* Fills n floats with whole numbers, whose sums are exact in any order. */
+static float value(int32_t rank, int64_t k)
+{
+    return (float)((rank + 1) * 1000 + k % 977);
+}
+
+static void fill(float *x, int32_t rank, int64_t n)
+{
+    for (int64_t k = 0; k < n; k++) x[k] = value(rank, k);
+}
+
+/* Sums and gathers `counts` over a team, into memory behind the terms and in place. */
+static void collectives_of(struct ht_comm *c, struct ht_team team, const int64_t *counts)
+{
+    struct ht_error err = {0};
+    float *all = (float *)gpu->memory, *mine = all + 60000, *gathered = all + 90000;
+    int64_t n = 0, at = 0;
+    for (int32_t i = 0; i < team.n; i++) n += counts[i], at += i < team.me ? counts[i] : 0;
+    for (int in_place = 0; in_place < 2; in_place++) {
+        float *piece = in_place ? all + at : mine;
+        fill(all, c->rank, n);
+        REQUIRE(!ht_comm_reduce_scatter(c, team, 7, all, piece, counts, HT_COMM_F32, &err), "%s", err.text);
+        for (int64_t k = 0; k < counts[team.me]; k++) {
+            float sum = 0;
+            for (int32_t i = 0; i < team.n; i++) sum += value(team.ranks[i], at + k);
+            REQUIRE(piece[k] == sum, "element %lld: %g, expected %g", (long long)k, (double)piece[k], (double)sum);
+        }
+        REQUIRE(!ht_comm_all_gather(c, team, 7, piece, gathered, counts, HT_COMM_F32, &err), "%s", err.text);
+    }
+    fill(all, c->rank, n);
+    REQUIRE(!ht_comm_all_reduce(c, team, 7, all, n, HT_COMM_F32, &err), "%s", err.text);
+    REQUIRE(!memcmp(all, gathered, (size_t)n * sizeof(float)), "all_reduce differs from reduce_scatter, all_gather");
+}
+
+/* Collectives of all, even and uneven, and of two ranks, beside a message of the third. */
+static void collectives(struct ht_comm *c)
+{
+    int32_t all[MOST] = {0, 1, 2}, few[2] = {2, 0};
+    struct ht_error err = {0};
+    struct ht_message m;
+    collectives_of(c, (struct ht_team){.ranks = all, .n = 3, .me = c->rank}, (int64_t[]){4000, 4000, 4000});
+    collectives_of(c, (struct ht_team){.ranks = all, .n = 3, .me = c->rank}, (int64_t[]){5000, 0, 7000});
+    for (int i = 0; i < 2 && c->rank != 1; i++)
+        collectives_of(c, (struct ht_team){.ranks = few, .n = 2, .me = c->rank == 0}, (int64_t[]){3000, 3001 - i});
+    if (c->rank == 1) /* a message beside: nobody waits for a collective of others */
+        ht_comm_send(c, 0, 9, place(0, 0, false), 8, &m);
+    if (c->rank == 0) ht_comm_receive(c, 1, 9, place(1, 0, true), 8, &m);
+    if (c->rank < 2) REQUIRE(!ht_comm_wait(c, &m, &err), "%s", err.text);
+}
+
+/* Ranks that disagree about a collective's pieces fail alike, and the transport goes on. */
+static void disagree(struct ht_comm *c)
+{
+    int32_t all[MOST] = {0, 1, 2};
+    struct ht_error err = {0};
+    struct ht_team team = {.ranks = all, .n = 3, .me = c->rank};
+    float *x = (float *)gpu->memory;
+    REQUIRE(ht_comm_all_reduce(c, team, 8, x, 100 + (c->rank == 2), HT_COMM_F32, &err) == HT_FAILED &&
+                strstr(err.text, "a collective of 3 ranks failed"),
+            "%s", err.text);
+    collectives(c);
+}
+
 /* What a job survives: messages, two GPUs that are one, a send that fails, a link that breaks with kernels under way. */
 static enum ht_status run_all(struct ht_comm *over, struct ht_error *err)
 {
@@ -100,6 +163,8 @@ static enum ht_status run_all(struct ht_comm *over, struct ht_error *err)
     REQUIRE(!ht_comm_all_gather(c, team, 1, x + 20000, x, counts, HT_COMM_F32, &why), "%s", why.text);
     for (int64_t r = 0, k = 0; r < c->size; r++)
         for (int64_t i = 0; i < counts[r]; i++, k++) REQUIRE(x[k] == r * 100000 + i, "%lld", (long long)k);
+    collectives(c);
+    disagree(c);
     close_whole(c);
     REQUIRE(gpu->contexts == 1U << (over->rank + 1), "contexts on GPUs %x", (unsigned)gpu->contexts);
 
