@@ -86,6 +86,27 @@ for rank in 0 2; do
     gone 10 $ranks
 done
 
+# HT_KILLS=N kills N trainings more: a rank and a moment that the seed draws, from before the ranks are connected on.
+"$python" -c 'import random, sys
+draw = random.Random(sys.argv[1])
+for _ in range(int(sys.argv[2])): print(draw.randrange(3), round(draw.random() * 1.5, 3))' "$seed" "${HT_KILLS:-0}" >kills
+while read -r rank after; do
+    "$gpus" train ddp "${common[@]:0:6}" --numerics fp32 --ranks 3 --batch 9 --micro-batch 1 --backend cuda --steps 100000 >out 2>err &
+    pid=$!
+    until [ "$(ranks_of "$pid" | wc -w)" = 3 ] || ! kill -0 "$pid"; do sleep 0.01; done
+    ranks=$(ranks_of "$pid")
+    sleep "$after"
+    kill -KILL "$(echo "$ranks" | sed -n $((rank + 1))p)"
+    status=0
+    (sleep 60; kill -KILL "$pid" 2>/dev/null) &
+    guard=$!
+    wait "$pid" || status=$?
+    kill "$guard" 2>/dev/null || true
+    [ "$status" = 1 ] || fail "rank $rank killed after $after s: status $status: $(cat err)"
+    # shellcheck disable=SC2086 # words
+    gone 10 $ranks
+done <kills
+
 # A rank that stands still for a while holds the others up, and no more.
 began --steps 60 --transport nccl --deterministic --losses slow.csv
 slow=$(echo "$ranks" | sed -n 2p)
