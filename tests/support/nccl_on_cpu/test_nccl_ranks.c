@@ -10,6 +10,7 @@
 #include "tests/support/ranks.h"
 
 #include <check.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -135,6 +136,70 @@ static void collectives(struct ht_comm *c)
     if (c->rank < 2) REQUIRE(!ht_comm_wait(c, &m, &err), "%s", err.text);
 }
 
+struct lane {
+    struct ht_comm *c;
+    int32_t tag;
+    useconds_t after_us;
+    float *data;
+};
+
+static void *reduce_on_lane(void *arg)
+{
+    const struct lane *l = arg;
+    int32_t all[MOST] = {0, 1, 2};
+    struct ht_error err = {0};
+    struct ht_team team = {.ranks = all, .n = 3, .me = l->c->rank};
+    usleep(l->after_us);
+    fill(l->data, l->c->rank, 1000);
+    REQUIRE(!ht_comm_all_reduce(l->c, team, l->tag, l->data, 1000, HT_COMM_F32, &err), "%s", err.text);
+    for (int64_t k = 0; k < 1000; k++)
+        REQUIRE(l->data[k] == value(0, k) + value(1, k) + value(2, k), "%lld", (long long)k);
+    return NULL;
+}
+
+/* Two lanes of each rank begin in opposite orders. Groups issued so would wait for one another (`cross`). */
+static void lanes_in_any_order(struct ht_comm *c)
+{
+    struct lane lanes[2];
+    pthread_t threads[2];
+    for (int i = 0; i < 2; i++) {
+        lanes[i] = (struct lane){c, 30 + i, i == c->rank % 2 ? 0 : 30000, (float *)gpu->memory + i * 2000};
+        REQUIRE(!pthread_create(&threads[i], NULL, reduce_on_lane, &lanes[i]), "a thread");
+    }
+    for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+}
+
+/* Issues two collectives of unlike lengths to NCCL itself, in an order of this rank's own. */
+static enum ht_status cross(struct ht_comm *over, struct ht_error *err)
+{
+    const struct ht_nccl_api *api;
+    char id[HT_NCCL_ID_BYTES] = "";
+    void *nccl, *stream, *event;
+    bool busy = true, reached = true;
+    int32_t all[MOST] = {0, 1, 2};
+    struct ht_team team = {.ranks = all, .n = over->size, .me = over->rank};
+    REQUIRE(ht_nccl_api_real(&api, err) == HT_OK, "%s", err->text);
+    REQUIRE(!api->select(over->rank + 1) && !api->stream_create(&stream) && !api->event_create(&event), "CUDA");
+    if (over->rank == 0) REQUIRE(!api->unique_id(id), "an id");
+    REQUIRE(!ht_comm_broadcast(over, team, 1, 0, id, sizeof(id), err), "%s", err->text);
+    REQUIRE(!api->create(id, over->rank, over->size, &nccl), "a communicator");
+    while (busy) REQUIRE(!api->state(nccl, &busy), "a communicator");
+    for (int i = 0; i < 2; i++) {
+        REQUIRE(!api->group_begin(), "a group");
+        REQUIRE(!api->all_reduce(nccl, gpu->memory, i == over->rank % 2 ? 100 : 200, HT_COMM_F32, stream),
+                "a collective");
+        REQUIRE(!api->group_end(), "a group");
+        for (busy = true; busy;) REQUIRE(!api->state(nccl, &busy), "a group");
+    }
+    REQUIRE(!api->event_record(event, stream), "an event");
+    usleep(100000);
+    REQUIRE(!api->event_query(event, &reached) && !reached, "collectives in unlike orders have met");
+    REQUIRE(!ht_comm_barrier(over, team, 2, err), "%s", err->text);
+    REQUIRE(!api->abort(nccl) && !api->stream_finish(stream) && gpu->kernels == 0, "an abort");
+    REQUIRE(!api->event_destroy(event) && !api->stream_destroy(stream) && gpu->objects == 0, "the end");
+    return HT_OK;
+}
+
 /* Ranks that disagree about a collective's pieces fail alike, and the transport goes on. */
 static void disagree(struct ht_comm *c)
 {
@@ -164,6 +229,7 @@ static enum ht_status run_all(struct ht_comm *over, struct ht_error *err)
     for (int64_t r = 0, k = 0; r < c->size; r++)
         for (int64_t i = 0; i < counts[r]; i++, k++) REQUIRE(x[k] == r * 100000 + i, "%lld", (long long)k);
     collectives(c);
+    lanes_in_any_order(c);
     disagree(c);
     close_whole(c);
     REQUIRE(gpu->contexts == 1U << (over->rank + 1), "contexts on GPUs %x", (unsigned)gpu->contexts);
@@ -254,6 +320,13 @@ START_TEST(test_all)
 }
 END_TEST
 
+START_TEST(test_cross)
+{
+    struct ht_error err = {0};
+    ck_assert_msg(launch(3, "cross", &err) == HT_OK, "%s", err.text);
+}
+END_TEST
+
 START_TEST(test_abort)
 {
     struct ht_error err = {0};
@@ -275,6 +348,7 @@ int main(int argc, char **argv)
 {
     const char *as = argc > 2 && !strcmp(argv[1], "rank") ? argv[2] : "";
     if (!strcmp(as, "all")) return run_as_rank(run_all);
+    if (!strcmp(as, "cross")) return run_as_rank(cross);
     if (!strcmp(as, "abort")) return fail_as_rank(run_abort);
     if (!strcmp(as, "late")) return fail_as_rank(run_late);
     if (!ht_comm_has_mpi()) {
@@ -285,6 +359,7 @@ int main(int argc, char **argv)
     TCase *tc = tcase_create("nccl_ranks");
     tcase_set_timeout(tc, 120);
     tcase_add_test(tc, test_all);
+    tcase_add_test(tc, test_cross);
     tcase_add_test(tc, test_abort);
     tcase_add_test(tc, test_late);
     suite_add_tcase(s, tc);
