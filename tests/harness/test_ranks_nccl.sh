@@ -62,7 +62,7 @@ refused 2 "--transport needs --backend cuda" train ddp "${common[@]}" --ranks 2 
 
 # ---- failures ----
 export HT_FAKE_GPUS=3
-HT_FAKE_GPU_FULL=1 refused 3 ".*the GPU does not give" train ddp "${common[@]}" --ranks 3 --batch 9 --micro-batch 1 --backend cuda
+HT_FAKE_GPU_FULL=1 refused 3 "rank 1: the GPU does not give" train ddp "${common[@]}" --ranks 3 --batch 9 --micro-batch 1 --backend cuda
 HT_NCCL_ON_CPU_BREAK=1:5 refused 1 ".*rank 1: .*NCCL: .*the link is broken" \
     train ddp "${common[@]}" --ranks 3 --batch 9 --micro-batch 1 --backend cuda
 
