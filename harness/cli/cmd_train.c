@@ -11,6 +11,7 @@
 #include "harness/run/disks.h"
 #include "harness/run/engine.h"
 #include "harness/run/events.h"
+#include "harness/run/transport.h"
 #include "harness/result/heading.h"
 #include "harness/run/output.h"
 #include "harness/result/provenance.h"
@@ -241,6 +242,7 @@ static enum ht_status prepare(struct run *x, struct ht_error *err)
         ht_events_say(ht_ranks_events(x->ranks), "plan", "\"ns\": %lld", (long long)x->job.planning_ns);
     if (status == HT_OK) status = open_data(o, &x->job, err, &x->tokens);
     if (status == HT_OK && x->job.answer != HT_OK) status = refuse(o, &x->job, err);
+    if (status == HT_OK) status = ht_transport_check(&o->platform, &x->job.platform, x->job.schedule->n_ranks, err);
     return status == HT_OK ? ht_check_events(&x->job, "--steps", o->training.steps, err) : status;
 }
 
