@@ -52,9 +52,11 @@ static json_t *considered_json(const struct ht_plan *p)
     json_t *list = json_array();
     for (size_t i = 0; i < p->n_considered; i++) {
         const struct ht_considered *c = &p->considered[i];
-        json_array_append_new(list, json_pack("{s:s,s:s,s:o,s:o,s:o}", "name", c->name, "why", c->why, "least_bytes",
-                                              c->least_bytes ? json_integer(c->least_bytes) : json_null(), "bound_s",
-                                              positive(c->bound_s), "iteration_time_s", positive(c->iteration_s)));
+        json_array_append_new(list,
+                              json_pack("{s:s,s:s,s:o,s:o,s:o,s:o}", "name", c->name, "why", c->why, "least_bytes",
+                                        c->least_bytes ? json_integer(c->least_bytes) : json_null(), "bound_s",
+                                        positive(c->bound_s), "iteration_time_s", positive(c->iteration_s), "gave_up_s",
+                                        positive(c->gave_up_s)));
     }
     return list;
 }
