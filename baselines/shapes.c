@@ -363,13 +363,14 @@ static const struct ht_variable *forced(const struct ht_settings *settings, cons
     return v || strcmp(form, "blocks") ? v : ht_setting_variable(settings, "halves");
 }
 
-/* Takes a plan that is forced as a whole. */
+/* Takes a plan that is forced as a whole. Interleaved stages are equal: their plan has no blocks. */
 static enum ht_status take_forced(const struct ht_settings *settings, struct ht_error *err, struct ht_plan *out)
 {
     if (ht_setting_variable(settings, "blocks") && ht_setting_variable(settings, "halves"))
         return ht_fail(err, HT_BAD_INPUT, "blocks and halves are both set; expected one of them");
     for (size_t i = 0; i < HT_COUNT(forms); i++) {
         const struct ht_variable *v = forced(settings, forms[i]);
+        if (!v && !strcmp(forms[i], "blocks") && ht_setting(settings, "v", 1) > 1) continue;
         if (!v)
             return ht_fail(err, HT_BAD_INPUT,
                            "%s is not set; expected pipelines, l, blocks and place together, or none of them",

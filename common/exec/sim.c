@@ -20,6 +20,7 @@
 #include "common/exec/flow.h"
 #include "common/exec/sim_heap.h"
 #include "common/exec/sim_groups.h"
+#include "common/exec/sim_repeat.h"
 #include "common/exec/sim_rest.h"
 
 #include <stdlib.h>
@@ -37,6 +38,7 @@ struct sim {
     struct ht_sim_rest rest;         /* of a question with a limit */
     int64_t begin_ns;                /* end of iterations 0 .. after; HT_FLOW_NEVER_NS until it is known */
     int64_t least_end_ns;            /* iterations 0 .. last have not all ended before this */
+    struct ht_sim_repeat repeat;     /* of a question that may be answered by it */
     int64_t *running;                /* [n_lanes] id of the issue group that runs in the lane's slot */
     int32_t *changed;                /* [n_lanes] scratch */
     int64_t now_ns;
@@ -129,6 +131,11 @@ static void settle(struct sim *sim)
     }
 }
 
+static struct ht_sim_parts parts_of(const struct sim *sim)
+{
+    return (struct ht_sim_parts){sim->core, sim->flows, &sim->heap, sim->running, sim->s->n_lanes, sim->s->n_ops};
+}
+
 /* Returns when iterations 0 .. k had ended, or the latest end so far; 0 for k = -1. */
 static int64_t ended_by(const struct sim *sim, int32_t k)
 {
@@ -137,11 +144,26 @@ static int64_t ended_by(const struct sim *sim, int32_t k)
     return end;
 }
 
+/* Answers the question if what follows is foretold. */
+static bool is_foretold(struct sim *sim)
+{
+    const struct ht_sim_question *q = &sim->question;
+    struct ht_sim_parts parts = parts_of(sim);
+    int64_t period_ns = ht_sim_repeat_check(&sim->repeat, &parts, sim->now_ns);
+    int32_t k = ht_core_ended(sim->core) - 1;
+    if (period_ns == 0 || ended_by(sim, k) != sim->now_ns) return false;
+    if (period_ns > (HT_FLOW_NEVER_NS - sim->now_ns) / q->last) return false; /* the run reports that */
+    sim->begin_ns = q->after <= k ? ended_by(sim, q->after) : sim->now_ns + (q->after - k) * period_ns;
+    sim->least_end_ns = q->last <= k ? ended_by(sim, q->last) : sim->now_ns + (q->last - k) * period_ns;
+    return true;
+}
+
 /* Returns true once the question has its answer, begin_ns and least_end_ns. */
 static bool is_answered(struct sim *sim)
 {
     const struct ht_sim_question *q = &sim->question;
     if (q->last < 0) return false;
+    if (sim->repeat.bytes && is_foretold(sim)) return true;
     int32_t ended = ht_core_ended(sim->core);
     if (ended <= q->after) return false;
     if (sim->begin_ns == HT_FLOW_NEVER_NS) sim->begin_ns = ended_by(sim, q->after);
@@ -152,8 +174,9 @@ static bool is_answered(struct sim *sim)
 static enum ht_status loop(struct sim *sim, struct ht_error *err)
 {
     const struct ht_schedule *s = sim->s;
+    bool answered;
     dispatch(sim);
-    for (int64_t rounds = 1; !is_answered(sim); rounds++) {
+    for (int64_t rounds = 1; !(answered = is_answered(sim)); rounds++) {
         /* While more ends are due at now, sharing before them would have no effect. */
         if (sim->unsettled && !(sim->heap.n && sim->heap.entries[0].time_ns == sim->now_ns)) settle(sim);
         if (!sim->heap.n) break;
@@ -164,7 +187,7 @@ static enum ht_status loop(struct sim *sim, struct ht_error *err)
         dispatch(sim);
         if ((rounds & 4095) == 0 && ht_interrupted()) return ht_fail(err, HT_INTERRUPTED, "interrupted");
     }
-    if (!is_answered(sim) && !ht_core_done(sim->core)) {
+    if (!answered && !ht_core_done(sim->core)) {
         char stall[768];
         ht_core_describe_stall(sim->core, stall, sizeof(stall));
         return ht_fail(err, HT_FAILED, "schedule '%s': stalled at %lld ns with %lld ops to go: %s", s->name,
@@ -189,6 +212,14 @@ static enum ht_status check_options(const struct ht_schedule *s, const struct ht
     return HT_OK;
 }
 
+/* Returns true if a repetition may answer the question: it foretells neither jitter and bad iterations, nor the last one. */
+static bool may_foretell(const struct sim *sim)
+{
+    const struct ht_sim_question *q = &sim->question;
+    return q->last >= 1 && q->last <= sim->options->iterations - 2 && !q->every && !sim->options->jitter_percent &&
+           !sim->options->bad;
+}
+
 /* Prepares a run of checked options. */
 static enum ht_status set_up(struct sim *sim, const int64_t *cost_ns, struct ht_error *err)
 {
@@ -207,6 +238,10 @@ static enum ht_status set_up(struct sim *sim, const int64_t *cost_ns, struct ht_
     if (status == HT_OK) status = ht_core_create(s, core, err, &sim->core);
     if (status == HT_OK && sim->question.limit_ns)
         ht_sim_rest_init(&sim->rest, s, &sim->groups, o->jitter_percent, sim->question.last);
+    if (status == HT_OK && may_foretell(sim)) {
+        struct ht_sim_parts parts = parts_of(sim);
+        ht_sim_repeat_init(&sim->repeat, &parts);
+    }
     return status;
 }
 
@@ -216,6 +251,7 @@ static void tear_down(struct sim *sim)
     ht_flows_destroy(sim->flows);
     ht_sim_heap_free(&sim->heap);
     ht_sim_rest_free(&sim->rest);
+    ht_sim_repeat_free(&sim->repeat);
     ht_sim_groups_free(&sim->groups);
     free(sim->running);
     free(sim->changed);

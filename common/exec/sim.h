@@ -43,9 +43,11 @@ enum ht_status ht_sim_run(const struct ht_schedule *s, const int64_t *cost_ns, c
 struct ht_sim_question {
     int32_t after, last; /* -1 <= after < last < iterations */
     int64_t limit_ns;    /* whoever finds a time of at least this asks no more; 0: the time itself is asked for */
+    bool every;          /* every iteration is simulated, also once they repeat themselves (common/exec/sim_repeat.h) */
 };
 
-/* Simulates as ht_sim_run does, without a trace and only as far as the question needs. *ns: the time of its iterations. If
+/* Simulates as ht_sim_run does, without a trace and only as far as the question needs; iterations that surely take as long as
+   the one before are not simulated. *ns: the time of its iterations. If
    that is at least limit_ns, *ns may be less than it, but not less than limit_ns: the run gives up as soon as the ops that
    have started cannot end earlier (common/exec/sim_rest.h). */
 enum ht_status ht_sim_time(const struct ht_schedule *s, const int64_t *cost_ns, const struct ht_sim_options *options,

@@ -20,7 +20,7 @@ static enum ht_status print(const struct ht_advice *a, const struct ht_scenario 
 {
     json_t *report = ht_advice_json(a, scenario, err);
     if (!report) return HT_FAILED;
-    if (a->options->json) return ht_json_print(report, err);
+    if (a->options->json) return ht_json_print(report, "advice", err);
     ht_advice_print(report);
     json_decref(report);
     return HT_OK;

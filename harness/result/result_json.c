@@ -3,6 +3,7 @@
 
 #include "harness/result/heading.h"
 #include "harness/result/provenance.h"
+#include "harness/result/schema.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -242,8 +243,9 @@ int64_t ht_result_peak(const struct ht_result *r, enum ht_tier tier)
     return peak;
 }
 
-enum ht_status ht_json_print(json_t *value, struct ht_error *err)
+enum ht_status ht_json_print(json_t *document, const char *schema, struct ht_error *err)
 {
+    json_t *value = ht_schema_put(document, schema);
     int failed = json_dumpf(value, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
     json_decref(value);
     if (failed || putchar('\n') == EOF || fflush(stdout) != 0)

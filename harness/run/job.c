@@ -1,6 +1,7 @@
 #include "harness/run/job.h"
 
 #include "common/base/array.h"
+#include "common/base/clock.h"
 #include "common/base/units.h"
 #include "common/draft/layout.h"
 #include "common/plan/candidate.h"
@@ -129,7 +130,9 @@ static enum ht_status decide(const struct ht_options *o, struct ht_error *err, s
         job->settings.progress = ht_progress_candidates;
         job->settings.progress_ctx = &progress;
     }
+    int64_t begin_ns = ht_now_ns();
     status = job->system->plan(job->system, &job->scenario, job->profile, &job->settings, err, &job->plan);
+    job->planning_ns = ht_now_ns() - begin_ns;
     job->settings.progress = NULL;
     ht_progress_end(&progress);
     return status == HT_INFEASIBLE ? infeasible(job, "infeasible", err) : status;

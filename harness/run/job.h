@@ -25,6 +25,7 @@ struct ht_job {
     bool profiled; /* its costs are of --profile's files */
     struct ht_settings settings;
     struct ht_plan plan;
+    int64_t planning_ns; /* that the planner took */
 
     struct ht_schedule *schedule; /* NULL when the planner has refused */
     struct ht_proof proof;

@@ -19,6 +19,7 @@ struct tally {
     int oom, run, ahead, limited; /* limited: spaces that filled the method's limit, below their capacity */
     int given_up, early;          /* times of iterations beyond a limit; found before the iterations had ended */
     int tight;                    /* times of which the lower bound is more than half */
+    int long_runs, periodic;      /* runs of many iterations; those whose last iterations take equally long */
 };
 
 static void check_same(uint64_t seed, const struct ht_schedule *s, const struct ht_trace *t,
@@ -81,7 +82,7 @@ static void check_time(uint64_t seed, const struct ht_schedule *s, const struct 
     int32_t last = after + 1 + (int32_t)ht_random_below(seed, 2000001, (uint64_t)(ITERATIONS - 1 - after));
     int64_t want = ended_by(t, last) - ended_by(t, after);
     int64_t limits[] = {0, want + 1, want, want / 2 + (int64_t)ht_random_below(seed, 2000002, (uint64_t)want / 2 + 1)};
-    int64_t least = ht_sim_least_ns(s, cost_ns, o->jitter_percent, (struct ht_sim_question){after, last, 0});
+    int64_t least = ht_sim_least_ns(s, cost_ns, o->jitter_percent, (struct ht_sim_question){after, last, 0, false});
     ck_assert_msg(least <= want, "seed %llu: at least %lld, takes %lld", (unsigned long long)seed, (long long)least,
                   (long long)want);
     tally->tight += 2 * least > want;
@@ -97,6 +98,29 @@ static void check_time(uint64_t seed, const struct ht_schedule *s, const struct 
         tally->given_up += gives_up;
         tally->early += gives_up && ns < want;
     }
+}
+
+/* Times of many iterations, which mostly repeat themselves: as in the whole run. */
+static void check_repetition(uint64_t seed, const struct ht_schedule *s, const int64_t *cost_ns, int32_t ahead,
+                             struct tally *tally)
+{
+    enum { MANY = 12 };
+    struct ht_sim_options o = {.iterations = MANY, .issue_ahead = ahead};
+    struct ht_error err = {0};
+    struct ht_trace *t;
+    ck_assert_int_eq(ht_sim_run(s, cost_ns, &o, &err, &t), HT_OK);
+    for (int32_t last = 1; last <= MANY - 2; last++) {
+        int64_t ns = -1;
+        int32_t after = -1 + (int32_t)ht_random_below(seed, 3000000 + (uint64_t)last, (uint64_t)last + 1);
+        int64_t want = ended_by(t, last) - ended_by(t, after);
+        ck_assert_int_eq(ht_sim_time(s, cost_ns, &o, (struct ht_sim_question){after, last, 0, false}, &err, &ns),
+                         HT_OK);
+        ck_assert_msg(ns == want, "seed %llu, ahead %d: iterations %d to %d take %lld, not %lld",
+                      (unsigned long long)seed, ahead, after + 1, last, (long long)want, (long long)ns);
+    }
+    tally->long_runs++;
+    tally->periodic += ended_by(t, MANY - 2) - ended_by(t, MANY - 3) == ended_by(t, MANY - 3) - ended_by(t, MANY - 4);
+    ht_trace_destroy(t);
 }
 
 static void run_one(uint64_t seed, struct random_graph_options options, struct tally *tally)
@@ -128,6 +152,7 @@ static void run_one(uint64_t seed, struct random_graph_options options, struct t
             check_same(seed, s, t, &want);
             check_properties(seed, s, t, cost_ns);
             check_time(seed, s, t, cost_ns, &o, tally);
+            if (seed % 4 == 1) check_repetition(seed, s, cost_ns, ahead, tally);
             tally->run++;
             for (int32_t i = 0; i < ht_n_spaces(s); i++)
                 tally->limited += s->limit_bytes[i] < s->capacity_bytes[i] && t->peak_bytes[i] == s->limit_bytes[i];
@@ -156,7 +181,7 @@ START_TEST(everything)
            tally.run, tally.oom, tally.ahead, tally.limited, tally.early, tally.given_up);
     ck_assert_int_gt(tally.run, tally.oom);
     ck_assert(n < 100 || (tally.oom > 0 && tally.ahead > 0 && tally.limited > 0 && tally.early > tally.given_up / 4 &&
-                          tally.tight > 0));
+                          tally.tight > 0 && tally.periodic > tally.long_runs / 2));
 }
 END_TEST
 
