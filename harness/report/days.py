@@ -7,6 +7,7 @@ import pathlib
 import matplotlib.pyplot as plt
 
 import figures
+import results
 
 PHASES = ["useful", "lost", "stalls", "loading", "relaunch", "planning", "detection", "waiting"]
 PHASE_COLOURS = {"useful": "#009e73", "lost": "#d55e00", "stalls": "#8fd3b6", "loading": "#0072b2", "relaunch": "#56b4e9",
@@ -35,21 +36,13 @@ class Days:
                 self.rows = list(csv.DictReader(file))
 
 
-def is_of_days(path):
-    """Returns true for a results.json or results.csv of days."""
-    with path.open(encoding="utf-8") as file:
-        if path.suffix == ".csv":
-            return file.readline().startswith("day,model,policy,")
-        return '"figure": "days"' in file.read(65536)
-
-
 def load(folder):
     """Loads the experiments of days in a folder and in the folders in it."""
     folder = pathlib.Path(folder)
     found = []
     for f in [folder, *sorted(f for f in folder.iterdir() if f.is_dir())]:
         path = next((f / n for n in ("results.json", "results.csv") if (f / n).is_file()), None)
-        if path and is_of_days(path):
+        if path and results.is_of_days(path):
             found.append(Days(path))
     return found
 
