@@ -4,6 +4,7 @@
 #include "common/base/array.h"
 #include "common/base/units.h"
 #include "harness/advise/advise.h"
+#include "harness/cli/drawing.h"
 #include "harness/result/evaluate.h"
 #include "harness/result/provenance.h"
 #include "harness/result/table.h"
@@ -479,6 +480,7 @@ static enum ht_status run(const struct ht_options *options, struct ht_error *err
             goto free_search;
         }
         status = partial;
+        if (status == HT_OK && a.n_best) status = ht_plot(root, NULL, options->plot, err);
         if (options->json) {
             enum ht_status shown = ht_json_print(root, status == HT_OK ? err : &ignored);
             if (status == HT_OK) status = shown;
@@ -507,7 +509,7 @@ const struct ht_command ht_cmd_advise = {
         "sequences if --batch does not say otherwise. For example:\n\n"
         "  hetbench advise --model llama-13b --gpus rtx4090:2 --ram 128GB --ssd 990-pro-2tb:2",
     .example = "hetbench advise --model llama-7b --gpus rtx4090:2 --ram 128GB",
-    .groups = HT_OPT_ADVISE | HT_OPT_MODEL | HT_OPT_SCENARIO | HT_OPT_SIM,
+    .groups = HT_OPT_ADVISE | HT_OPT_MODEL | HT_OPT_SCENARIO | HT_OPT_SIM | HT_OPT_PLOT,
     .min_words = 0,
     .max_words = 0,
     .run = run,

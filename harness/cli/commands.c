@@ -3,6 +3,7 @@
 #include "common/base/array.h"
 #include "common/base/config.h"
 #include "common/base/terminal.h"
+#include "harness/cli/drawing.h"
 #include "harness/cli/files.h"
 
 #include <jansson.h>
@@ -61,6 +62,7 @@ enum ht_status ht_hetbench(int argc, char **argv, struct ht_error *err)
         if (status != HT_OK || options.help) return status;
         /* Checks the files before anything is computed, so that no result is lost for a file that cannot be written. */
         status = ht_files_check(commands[i], &options, err);
+        if (status == HT_OK) status = ht_plot_check(options.plot, err);
         return status == HT_OK ? run(commands[i], &options, err) : status;
     }
     if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {

@@ -198,6 +198,12 @@ class Experiment:
     def setting(self):
         return setting([r.scenario for r in self.rows])
 
+    def provenance(self):
+        """Says where the numbers come from: the scenarios, how they were obtained, and by which commit."""
+        source = self.root.get("source") or ""
+        return (f"{source + '. ' if source and source != 'ours' else ''}{self.setting()}. {(self.root.get('obtained') or 'simulated').capitalize()} at "
+                f"{', '.join(c[:7] for c in str(self.root.get('commit', 'unknown')).split(', '))}.")
+
     def places(self):
         """Returns all positions of the sweep that have rows, in the sweep's order."""
         return list(dict.fromkeys(r.place for r in self.rows))
