@@ -62,7 +62,7 @@ def beside(rows, path, of):
     ax.axvline(1, color="black", linewidth=0.8, linestyle=(0, (3, 3)))
     ax.set_yticks(range(len(rows)), [r["id"].partition(".")[2] for r in rows])
     ax.set_ylim(len(rows) - 0.5, -0.5)
-    ax.set_xlim(0, right)
+    ax.set_xlim(min(0, 1.15 * min(number(r["ours"]) for r in rows)), right)
     ax.set_xlabel(rows[0]["unit"])
     ax.grid(axis="y", visible=False)
     legend(figure, [Line2D([], [], color="black", marker="|", linestyle="", markersize=11, markeredgewidth=2, label="the paper's"),
