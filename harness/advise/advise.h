@@ -5,7 +5,8 @@
  *     the best ones, on changed machines ------> what one more card, disk, .. would bring
  *
  * Every number is a simulation of the plan that the system's own planner makes, as `sim` makes it. A micro-batch is not
- * simulated if its busiest lane alone already takes longer than what would count; that changes no answer.
+ * simulated if its busiest lane alone already takes longer than what would count, and its simulation gives up once it surely
+ * does; that changes no answer.
  */
 #ifndef HT_HARNESS_ADVISE_ADVISE_H
 #define HT_HARNESS_ADVISE_ADVISE_H

@@ -1,12 +1,12 @@
 #include "harness/advise/advise.h"
 
 #include "common/base/array.h"
-#include "harness/result/evaluate.h"
 #include "harness/run/registry.h"
 #include "harness/run/simulate.h"
 #include "harness/sweep/micro_batch.h"
 #include "harness/sweep/tasks.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,9 +73,10 @@ static int64_t batch_for(const struct ht_search *s, const struct ht_system *syst
     return equal ? (asked + n_gpus - 1) / n_gpus * n_gpus : asked;
 }
 
-static double tokens(const struct ht_job *job)
+/* Returns tokens per second, as ht_result_create computes them. */
+static double rate_of(const struct ht_job *job, int64_t iteration_ns)
 {
-    return (double)job->scenario.batch * (double)job->scenario.seq;
+    return (double)job->scenario.batch / ((double)iteration_ns * 1e-9) * (double)job->scenario.seq;
 }
 
 /* Takes a rate that was found: the best of its cards, and the third best of all systems. */
@@ -89,14 +90,50 @@ static void take_rate(struct ht_search *s, struct ht_way *way)
     pthread_mutex_unlock(&s->lock);
 }
 
-/* Returns true if a rate can neither be among the best three nor the best of its cards. */
-static bool counts_nowhere(struct ht_search *s, const struct ht_way *way, double rate)
+/* Returns the shortest iteration that counts nowhere: its rate is not above the way's, or below both the third best and the
+   best of its cards. INT64_MAX: every one counts. */
+static int64_t limit_of(struct ht_search *s, const struct ht_way *way, const struct ht_job *job)
 {
     pthread_mutex_lock(&s->lock);
-    bool nowhere = rate < s->third && rate < s->best[way->cards];
-    s->n_skipped += nowhere;
+    double third = s->third < s->best[way->cards] ? s->third : s->best[way->cards];
     pthread_mutex_unlock(&s->lock);
-    return nowhere;
+    double least = third > way->tokens_per_s ? third : nextafter(way->tokens_per_s, INFINITY); /* that counts */
+    double ns = way->tokens_per_s > 0 || third > 0 ? rate_of(job, 1) / least : INFINITY;
+    if (ns > 0x1p62) return INT64_MAX;
+    int64_t limit = (int64_t)ns;
+    while (limit < 1 || rate_of(job, limit) >= least) limit++;
+    return limit;
+}
+
+static void count_skipped(struct ht_search *s)
+{
+    pthread_mutex_lock(&s->lock);
+    s->n_skipped++;
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* Simulates a job that fits, unless it counts nowhere, and keeps its rate if it is the way's best. */
+static enum ht_status simulate(struct ht_search *s, struct ht_way *way, const struct ht_options *o,
+                               const struct ht_job *job, bool exhaustive, struct ht_error *err)
+{
+    int64_t limit = exhaustive ? INT64_MAX : limit_of(s, way, job), ns = ht_least_iteration_ns(o, job);
+    enum ht_status status = HT_OK;
+    if (exhaustive || ns < limit) {
+        status = ht_check_bad(o, job, err);
+        if (status == HT_OK) status = ht_iteration_time(o, job, limit, err, &ns);
+    }
+    if (status == HT_OK && ns >= limit) {
+        count_skipped(s);
+    } else if (status == HT_OK) {
+        if (ns > 0 && rate_of(job, ns) > way->tokens_per_s) {
+            pthread_mutex_lock(&s->lock);
+            way->tokens_per_s = rate_of(job, ns);
+            way->micro_batch = o->request.micro_batch;
+            pthread_mutex_unlock(&s->lock);
+        }
+        take_rate(s, way);
+    }
+    return status;
 }
 
 /* Tries one micro-batch, and keeps it if it is the way's fastest. Bad input of a system is its answer. */
@@ -105,11 +142,10 @@ static enum ht_status try_micro_batch(struct ht_search *s, struct ht_way *way, i
 {
     struct ht_options o;
     struct ht_job job;
-    struct ht_result result;
     struct ht_way tried = *way;
     tried.micro_batch = micro_batch;
     ht_way_apply(s, &tried, &o);
-    enum ht_status status = ht_job_create(&o, way->system, NULL, HT_JOB_COSTS, err, &job);
+    enum ht_status status = ht_job_create(&o, way->system, NULL, HT_JOB_PRICED, err, &job);
     if (status == HT_BAD_INPUT) {
         if (!*way->reason) snprintf(way->reason, sizeof(way->reason), "%.500s", err->text);
         return HT_OK;
@@ -119,18 +155,9 @@ static enum ht_status try_micro_batch(struct ht_search *s, struct ht_way *way, i
     if (job.answer != HT_OK) { /* the smallest micro-batch comes last, so its reason stays */
         snprintf(way->reason, sizeof(way->reason), "%.500s", job.reason);
         way->lacks = job.lacks;
-    } else if (exhaustive || !counts_nowhere(s, way, tokens(&job) / ht_job_least_s(&job))) {
-        status = ht_evaluate_job(&o, &job, err, &result);
-        if (status == HT_OK && result.tokens_per_s > way->tokens_per_s) {
-            pthread_mutex_lock(&s->lock);
-            way->tokens_per_s = result.tokens_per_s;
-            way->micro_batch = micro_batch;
-            pthread_mutex_unlock(&s->lock);
-        }
-        if (status == HT_OK) {
-            take_rate(s, way);
-            ht_result_free(&result);
-        } else if (status == HT_BAD_INPUT) { /* durations that cannot be simulated */
+    } else {
+        status = simulate(s, way, &o, &job, exhaustive, err);
+        if (status == HT_BAD_INPUT) { /* durations that cannot be simulated */
             snprintf(way->reason, sizeof(way->reason), "%.500s", err->text);
             status = HT_OK;
         }

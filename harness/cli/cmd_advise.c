@@ -482,7 +482,7 @@ static enum ht_status run(const struct ht_options *options, struct ht_error *err
         status = partial;
         if (status == HT_OK && a.n_best) status = ht_plot(root, NULL, options->plot, err);
         if (options->json) {
-            enum ht_status shown = ht_json_print(root, status == HT_OK ? err : &ignored);
+            enum ht_status shown = ht_json_print(root, "advice", status == HT_OK ? err : &ignored);
             if (status == HT_OK) status = shown;
         } else {
             print_advice(root);

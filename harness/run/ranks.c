@@ -57,7 +57,7 @@ enum ht_status ht_ranks_open(struct ht_error *err, struct ht_ranks *out)
         return status; /* the first one speaks */
     if (status || n < 2) return status;
     out->launcher = ht_launch_begin();
-    status = ht_comm_mpi(err, &out->comm);
+    status = ht_launched_connect(err, &out->comm);
     if (!status) ht_launch_take_streams(out->launcher);
     if (!status) status = ht_hosts_find(out->comm, err, &out->hosts);
     if (!status && out->comm->rank != 0 && !silence_stdout())
@@ -129,7 +129,7 @@ enum ht_status ht_ranks_launch(const struct ht_ranks *ranks, const struct ht_opt
     struct ht_launch_loss loss = {.rank = -1};
     char **argv = NULL, *text = NULL;
     size_t n = 0, cap = 0, n_text = 0, text_cap = 0;
-    if (!ht_comm_has_mpi()) {
+    if (!ht_comm_has_mpi() && (options->launch.hosts || options->launch.hostfile)) {
         struct ht_comm *none;
         return ht_comm_mpi(err, &none); /* fills in the error */
     }
@@ -179,6 +179,15 @@ static bool holds_tensors(const struct ht_schedule *s, int32_t space)
     return false;
 }
 
+/* Names the rank whose GPU has no room: its error is all ranks'. */
+static enum ht_status take_device(struct ht_engine *engine, const struct ht_job *job, int32_t rank,
+                                  struct ht_space_size *size, struct ht_error *err)
+{
+    struct ht_error why = {0};
+    enum ht_status status = ht_engine_take_device(engine, job, size, &why);
+    return status ? ht_fail(err, status, "rank %d: %.900s", rank, why.text) : HT_OK;
+}
+
 enum ht_status ht_ranks_make_node(struct ht_ranks *ranks, const struct ht_job *job, struct ht_engine *engine,
                                   struct ht_error *err)
 {
@@ -195,7 +204,7 @@ enum ht_status ht_ranks_make_node(struct ht_ranks *ranks, const struct ht_job *j
     snprintf(what, sizeof(what), "training '%s' on %s", s->name,
              ranks->hosts.hosts[ranks->hosts.of[ranks->comm->rank]].name);
     enum ht_status status = ht_arena_check_machine(here, what, err);
-    if (!status) status = ht_engine_take_device(engine, job, &sizes[ranks->comm->rank], err);
+    if (!status) status = take_device(engine, job, ranks->comm->rank, &sizes[ranks->comm->rank], err);
     status = ht_ranks_agree(ranks, status, err);
     if (!status) status = ht_node_create(s, ranks->comm, sizes, err, &ranks->node);
     if (!status) ht_engine_join_node(engine, job, ranks);
