@@ -11,6 +11,7 @@
 #include "harness/run/disks.h"
 #include "harness/run/engine.h"
 #include "harness/run/events.h"
+#include "harness/run/transport.h"
 #include "harness/result/heading.h"
 #include "harness/run/output.h"
 #include "harness/result/provenance.h"
@@ -176,7 +177,7 @@ static enum ht_status report(struct run *x, bool whole, struct ht_error *err)
         json_t *root = ht_training_json(x->options, &result, t, &x->prediction, &x->persist);
         if (!valid) json_object_set_new(root, "status", json_string("invalid"));
         if (!whole) json_object_set_new(root, "status", json_string("interrupted"));
-        status = ht_json_print(root, err);
+        status = ht_json_print(root, "result", err);
     } else {
         ht_training_print(&result, t, &x->prediction, &x->persist);
     }
@@ -208,7 +209,7 @@ static enum ht_status report_no_step(const struct run *x, bool saved, struct ht_
                             json_pack("{s:o,s:I,s:i,s:i}", "data", ht_json_text(o->training.data), "steps_asked",
                                       (json_int_t)o->training.steps, "first_step", (int)x->persist.first_step,
                                       "steps_done", 0));
-        status = ht_json_print(root, err);
+        status = ht_json_print(root, "result", err);
     } else {
         printf("%s is at step %d already: no step was run%s%s\n",
                ht_shown(x->persist.resumed_from, folder, sizeof(folder)), x->persist.first_step,
@@ -241,6 +242,7 @@ static enum ht_status prepare(struct run *x, struct ht_error *err)
         ht_events_say(ht_ranks_events(x->ranks), "plan", "\"ns\": %lld", (long long)x->job.planning_ns);
     if (status == HT_OK) status = open_data(o, &x->job, err, &x->tokens);
     if (status == HT_OK && x->job.answer != HT_OK) status = refuse(o, &x->job, err);
+    if (status == HT_OK) status = ht_transport_check(&o->platform, &x->job.platform, x->job.schedule->n_ranks, err);
     return status == HT_OK ? ht_check_events(&x->job, "--steps", o->training.steps, err) : status;
 }
 

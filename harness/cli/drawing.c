@@ -2,6 +2,7 @@
 
 #include "common/base/interrupt.h"
 #include "common/trace/trace.h"
+#include "harness/cli/data_root.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -13,14 +14,15 @@
 
 extern char **environ;
 
-enum { PATH_BYTES = 4096, SAID_BYTES = 900, MOST_ARGS = 16 };
+enum { PATH_BYTES = HT_ROOT_BYTES + 256, SAID_BYTES = 900, MOST_ARGS = 16 };
 
-/* Finds a script in the tree that this was built from. */
 static enum ht_status find_script(const char *of, const char *name, char *path, size_t n, struct ht_error *err)
 {
-    snprintf(path, n, HT_SOURCE_DIR "/harness/report/%s", name);
+    char root[HT_ROOT_BYTES];
+    snprintf(path, n, "%s/harness/report/%s", ht_data_root(root), name);
     if (access(path, R_OK) == 0) return HT_OK;
-    return ht_fail(err, HT_INFEASIBLE, "%s: missing; %s needs the tree that hetbench was built from", path, of);
+    return ht_fail(err, HT_INFEASIBLE, "%s: missing; %s needs hetbench as installed, or the tree it was built from",
+                   path, of);
 }
 
 /* Returns the interpreter: Debian's own is the one that has Debian's matplotlib. */

@@ -22,7 +22,7 @@ enum ht_status ht_job_report(const struct ht_options *options, void (*print)(con
     if (status == HT_OK && options->json) {
         json_t *root = ht_result_json(&result);
         if (add) add(&job, root);
-        status = ht_json_print(root, err);
+        status = ht_json_print(root, "result", err);
     } else if (status == HT_OK) {
         ht_job_print(&job, stdout);
         print(&job);
@@ -38,7 +38,7 @@ enum ht_status ht_result_show(const struct ht_result *r, bool json, struct ht_er
 {
     enum ht_status status = HT_OK;
     if (json)
-        status = ht_json_print(ht_result_json(r), err);
+        status = ht_json_print(ht_result_json(r), "result", err);
     else
         ht_result_print(r, stdout);
     return status == HT_OK ? answer_of(r->job, err) : status;

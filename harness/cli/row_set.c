@@ -105,9 +105,9 @@ enum ht_status ht_row_set_finish(enum ht_status made, const struct ht_row_set_ou
         output->print(output->ctx, rows);
         if (partial) printf("\npartial: %s; the rows above are finished\n", why.text);
     }
-    if (o->out) written = ht_rows_write(root, o->out, output->name, output->write_csv, err);
+    if (o->out) written = ht_rows_write(root, output->name, o->out, output->name, output->write_csv, err);
     if (o->json)
-        shown = ht_json_print(root, written == HT_OK ? err : NULL);
+        shown = ht_json_print(root, output->name, written == HT_OK ? err : NULL);
     else
         json_decref(root);
     if (written != HT_OK || shown != HT_OK) return written != HT_OK ? written : shown;

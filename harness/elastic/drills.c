@@ -14,6 +14,7 @@
 #include "harness/elastic/incarnation.h"
 #include "harness/elastic/left.h"
 #include "harness/elastic/recovery.h"
+#include "harness/result/schema.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -347,6 +348,7 @@ static void say(const struct drill *d, double seconds, enum ht_status status, co
         json_t *row =
             json_pack("{s:I,s:s,s:s,s:s,s:I,s:f}", "seed", (json_int_t)d->seed, "faults", faults, "result", how,
                       "error", status == HT_OK ? "" : why->text, "incarnations", (json_int_t)n, "seconds", seconds);
+        row = ht_schema_put(row, "drill");
         json_dumpf(row, stdout, JSON_SORT_KEYS);
         putchar('\n');
         json_decref(row);

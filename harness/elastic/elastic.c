@@ -13,6 +13,7 @@
 #include "harness/elastic/recovery.h"
 #include "harness/run/registry.h"
 #include "harness/result/provenance.h"
+#include "harness/result/schema.h"
 
 #include <signal.h>
 #include <sys/wait.h>
@@ -69,6 +70,7 @@ static void end_status_line(const struct supervisor *s)
 static void say(struct supervisor *s, const char *event, json_t *members, const char *line)
 {
     if (s->o->json) {
+        members = ht_schema_put(members, "event");
         json_object_set_new(members, "event", json_string(event));
         json_object_set_new(members, "at_ns", json_integer((json_int_t)ht_realtime_ns()));
         json_object_set_new(members, "incarnation",

@@ -468,7 +468,7 @@ def main():
     write(path, page.html(intro))
     pictures = sorted(str(p) for p in (folder / "figures").glob("*.png"))
     if args.json:
-        print(json.dumps({"page": str(path), "figures": pictures, "experiments": [e.name for e in experiments + found]}, indent=2))
+        print(json.dumps({"schema": {"name": "report", "version": 1}, "page": str(path), "figures": pictures, "experiments": [e.name for e in experiments + found]}, indent=2))
     else:
         print(f"{shown(str(path))}\n{len(pictures)} figures in {shown(str(folder / 'figures'))}")
 

@@ -6,8 +6,12 @@ import itertools
 import json
 import pathlib
 import re
+import sys
 
 import days
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "python"))
+import hetbench
 
 GIB = 1 << 30
 AXES = ("models", "batches", "device_memory", "seqs", "micro_batches", "host_memory", "ssds", "mixes")
@@ -106,14 +110,6 @@ class Row:
         return "CPU steps" if name == "cpu" else name
 
 
-def number(text):
-    """Reads a CSV's cell: a number, None where it is empty, else text."""
-    try:
-        return int(text) if re.fullmatch("-?[0-9]+", text) else float(text) if text else None
-    except ValueError:
-        return text
-
-
 def built_in(name):
     """Returns title, source, figure and along of a built-in experiment, as far as its entry in harness/sweep/*.yaml has them."""
     for path in sorted((pathlib.Path(__file__).resolve().parent.parent / "sweep").glob("*.yaml")):
@@ -127,12 +123,8 @@ def from_csv(path):
     """Returns what results.csv has of a results.json: no lanes, no break-even curves, no traces. The list along the figure is the longest
     unless a built-in experiment's entry says otherwise. None: the file is not of an experiment."""
     scenario = ("cluster", "batch", "micro_batch", "seq", "numerics", "software")
-    with open(path, encoding="utf-8", newline="") as file:
-        lines = csv.DictReader(file)
-        if not {"series", "variant", "chosen", "model", *scenario, "status"} <= set(lines.fieldnames or ()):
-            return None
-        rows = [{k: v if k in ("model", "series", "system") else number(v) for k, v in line.items()} for line in lines]
-    if not rows:
+    rows = hetbench.read(path, text=("model", "series", "system"))
+    if not rows or not {"series", "variant", "chosen", "model", *scenario, "status"} <= set(rows[0]):
         return None
     for row in rows:
         row["chosen"] = row["chosen"] == "yes"

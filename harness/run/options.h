@@ -65,6 +65,8 @@ struct ht_measuring_options {
 struct ht_platform_options {
     const char *backend, *clock, *emu_scale;
     int64_t device;                     /* of --backend cuda */
+    const char *transport;              /* between its ranks: nccl or host; NULL: nccl where it can be */
+    bool deterministic;                 /* its sums over ranks in the ranks' order */
     const struct ht_cuda_api *cuda_api; /* of --backend cuda; NULL: this build's. Tests pass another */
     const char *disk;                   /* "A,B": directories of the disk tier's files */
     const char *disk_io, *disk_checksums;
