@@ -239,7 +239,7 @@ enum ht_status autohete_plan(const struct ht_system *self, const struct ht_scena
 }
 
 static const struct ht_knob knobs[] = {
-    {"c", "blocks with activation checkpointing, the first ones", .max = -1},
+    {"c", "blocks with activation checkpointing, the first ones", .max = -1, .planned = true},
     {"p", "blocks with parameter offloading, the first of the last o", .max = -1},
     {"o", "blocks with optimizer offloading, the last ones", .max = -1},
     {"C", "the blocks with activation checkpointing, instead of the first c", .kind = HT_VARIABLE_BLOCKS},

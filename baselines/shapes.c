@@ -49,13 +49,15 @@ enum { MEGATRON, WHALE };
 /* clang-format on */
 
 static const struct ht_knob whale_knobs[] = {
-    DEGREES, {"recompute", "1: backwards recompute their blocks; else only where nothing else fits", .max = 1}, {0}};
+    DEGREES,
+    {"recompute", "1: backwards recompute their blocks; else only where nothing else fits", .max = 1, .planned = true},
+    {0}};
 static const struct ht_knob megatron_knobs[] = {
     DEGREES,
     {"v", "stages a device, interleaved; else the best", .min = 1, .max = -1},
     {"zero", "1: pipelines share the optimizer states, 0: they do not; else the best", .max = 1},
     {"recompute", "1: backwards recompute their blocks, 2: their attention; else only where nothing else fits",
-     .max = 2},
+     .max = 2, .planned = true},
     {0}};
 
 /* A shape that is tried, and what becomes of it. */

@@ -44,7 +44,8 @@ static const struct row rows[] = {
      "cluster to train on: built in (hetbench list clusters), 'local' for this machine, or a YAML file",
      HT_OPT_SCENARIO | HT_OPT_RESHARD, TEXT(request.cluster)},
     {"gpus", "KIND:N,..",
-     "cluster from its parts, in place of --cluster: GPUs of a node (hetbench list gpus); '/' separates nodes",
+     "cluster from its parts, in place of --cluster: GPUs of a node (hetbench list gpus); '/' separates nodes, "
+     "a100-80gb:8x4 is four nodes of eight",
      HT_OPT_SCENARIO | HT_OPT_PARTS, TEXT(parts.gpus)},
     {"ram", "SIZE", "with --gpus: main memory of each node, such as 128GB", HT_OPT_SCENARIO | HT_OPT_PARTS,
      TEXT(parts.ram)},
@@ -60,7 +61,8 @@ static const struct row rows[] = {
      TEXT(parts.ssd)},
     {"only", "KIND[:N],..", "use only these GPUs of the cluster [all]", HT_OPT_SCENARIO, TEXT(request.only)},
     {"ranks", "N",
-     "processes, one for each device; cluster 'local' then has N emulated devices [the cluster's devices]",
+     "processes, one for each device: those of the first N; cluster 'local' then has N emulated devices [the "
+     "cluster's devices]",
      HT_OPT_SCENARIO, COUNT(request.ranks, 1, 64)},
     {"nodes", "N", "cluster 'local': nodes among which its devices are divided, with node stores of their own [1]",
      HT_OPT_SCENARIO, COUNT(request.nodes, 1, 64)},
@@ -91,8 +93,8 @@ static const struct row rows[] = {
      BYTES(request.device_memory_bytes)},
     {"host-memory", "SIZE", "budget of every node's main memory, such as '1 GB' [the node's own]", SHAPE,
      BYTES(request.host_memory_bytes)},
-    {"ssds", "N", "disks of every node that has some, striped [the node's own]", HT_OPT_SCENARIO,
-     COUNT(request.ssds, 1, 64)},
+    {"ssds", "N", "disks of every node that has some, striped; 0: no node has any [the node's own]", HT_OPT_SCENARIO,
+     COUNT(request.ssds, 0, 64)},
     {"through-host", "RATE",
      "what each GPU sends in a ring where it has no peer access, such as '8 GB/s' (busbw of nccl-tests) [the "
      "cluster's, else another machine's]",
@@ -466,6 +468,13 @@ static void options_of(const struct ht_command *command, struct argp_option *out
     out[n] = (struct argp_option){0};
 }
 
+/* Sets what an option's 0 means where the field's own 0 is its default. */
+static void take_zeros(struct ht_options *o)
+{
+    for (int64_t i = 0; i < o->n_given; i++)
+        if (!strcmp(o->given[i].name, "ssds") && o->request.ssds == 0) o->request.ssds = HT_NO_SSDS;
+}
+
 /* Joins the parts of a cluster to the list that stands for its name. */
 static enum ht_status take_parts(const struct ht_command *command, struct ht_error *err, struct ht_options *o)
 {
@@ -511,6 +520,7 @@ enum ht_status ht_options_parse(const struct ht_command *command, int argc, char
         return HT_OK;
     }
     if (failed) return err->status != HT_OK ? err->status : unknown(&p);
+    take_zeros(out);
     enum ht_status status = take_parts(command, err, out);
     if (status != HT_OK) return status;
     if (out->n_words < command->min_words && !out->plan.load)
