@@ -34,7 +34,7 @@ void ht_progress_end(struct ht_progress *p)
 void ht_progress_share(void *ctx, int64_t done, int64_t of)
 {
     struct ht_progress *p = ctx;
-    if (done <= 0 || of <= 0) return;
+    if (done <= 0 || 50 * done < of) return; /* the first fiftieth says little of the rest */
     double share = (double)done / (double)of, left_s = (ht_now_s() - p->began_s) * (1 - share) / share;
     ht_progress_show(p, "%.0f%%, about %.0f s left", 100 * share, left_s);
 }
