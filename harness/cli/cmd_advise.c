@@ -1,7 +1,7 @@
 /* hetbench advise: the fastest way to train a model on one's own GPUs, and what would make it faster. */
 #include "harness/cli/advice.h"
 #include "harness/cli/commands.h"
-
+#include "harness/cli/drawing.h"
 #include "harness/result/provenance.h"
 
 /* ---- the command ----------------------------------------------------------------------------------------------- */
@@ -20,10 +20,15 @@ static enum ht_status print(const struct ht_advice *a, const struct ht_scenario 
 {
     json_t *report = ht_advice_json(a, scenario, err);
     if (!report) return HT_FAILED;
-    if (a->options->json) return ht_json_print(report, "advice", err);
+    enum ht_status drawn = a->complete && a->n_best ? ht_plot(report, NULL, a->options->plot, err) : HT_OK;
+    if (a->options->json) {
+        struct ht_error ignored;
+        enum ht_status printed = ht_json_print(report, "advice", drawn == HT_OK ? err : &ignored);
+        return drawn == HT_OK ? printed : drawn;
+    }
     ht_advice_print(report);
     json_decref(report);
-    return HT_OK;
+    return drawn;
 }
 
 static enum ht_status advise(struct ht_advice *a, const struct ht_scenario *scenario, struct ht_error *err)
@@ -72,7 +77,7 @@ const struct ht_command ht_cmd_advise = {
         "sequences if --batch does not say otherwise. For example:\n\n"
         "  hetbench advise --model llama-13b --gpus rtx4090:2 --ram 128GB --ssd 990-pro-2tb:2",
     .example = "hetbench advise --model llama-7b --gpus rtx4090:2 --ram 128GB",
-    .groups = HT_OPT_ADVISE | HT_OPT_MODEL | HT_OPT_SCENARIO | HT_OPT_SIM,
+    .groups = HT_OPT_ADVISE | HT_OPT_MODEL | HT_OPT_SCENARIO | HT_OPT_SIM | HT_OPT_PLOT,
     .min_words = 0,
     .max_words = 0,
     .run = run,

@@ -1,5 +1,6 @@
 /* hetbench train: real training on this machine, or the memory ledger when it does not fit. */
 #include "harness/cli/commands.h"
+#include "harness/cli/drawing.h"
 #include "harness/cli/job_report.h"
 #include "harness/cli/train_report.h"
 
@@ -172,13 +173,14 @@ static enum ht_status report(struct run *x, bool whole, struct ht_error *err)
     status = ht_result_create(&x->job, trace, NULL, warmup_of(t->steps), err, &result);
     if (status != HT_OK) return status;
     add_arenas(&result, t);
+    if (whole && valid) status = ht_plot_result(&result, x->options->plot, err);
     warn_of_losses(t);
-    if (x->options->json) {
+    if (status == HT_OK && x->options->json) {
         json_t *root = ht_training_json(x->options, &result, t, &x->prediction, &x->persist);
         if (!valid) json_object_set_new(root, "status", json_string("invalid"));
         if (!whole) json_object_set_new(root, "status", json_string("interrupted"));
         status = ht_json_print(root, "result", err);
-    } else {
+    } else if (status == HT_OK) {
         ht_training_print(&result, t, &x->prediction, &x->persist);
     }
     ht_result_free(&result);
@@ -249,7 +251,8 @@ static enum ht_status prepare(struct run *x, struct ht_error *err)
 /* Starts the ranks, which do all the rest. */
 static enum ht_status launch(const struct run *x, struct ht_error *err)
 {
-    const char *const outputs[] = {x->options->training.losses, x->options->trace, x->options->plan.dump};
+    const char *const outputs[] = {x->options->training.losses, x->options->trace, x->options->plan.dump,
+                                   x->options->plot};
     enum ht_status status = HT_OK;
     for (size_t i = 0; i < HT_COUNT(outputs) && status == HT_OK; i++) status = ht_output_check_ranks(outputs[i], err);
     return status == HT_OK ? ht_ranks_launch(x->ranks, x->options, &x->job, err) : status;
@@ -339,7 +342,7 @@ const struct ht_command ht_cmd_train = {
             "several "
             "emulated devices, or --ranks N, trains in as many processes, which mpirun starts.",
     .example = "hetbench train in_memory --model gpt-tiny --data FILE --steps 50",
-    .groups = HT_OPT_MODEL | HT_OPT_SCENARIO | HT_OPT_TRAIN | HT_OPT_LAUNCH | HT_OPT_DUMP | HT_OPT_TRACE,
+    .groups = HT_OPT_MODEL | HT_OPT_SCENARIO | HT_OPT_TRAIN | HT_OPT_LAUNCH | HT_OPT_DUMP | HT_OPT_TRACE | HT_OPT_PLOT,
     .min_words = 1,
     .max_words = 1,
     .run = run,

@@ -301,6 +301,8 @@ static const struct row rows[] = {
     {"draw", "FILE",
      "draw the plan's pipelines as PNG or SVG: layers, rings, memory; of sim also idle shares and the schedule",
      HT_OPT_DRAW, TEXT(draw)},
+    {"plot", "FILE.svg|.png|.html",
+     "draw the report, by the name's ending; html of sim and train: an interactive timeline", HT_OPT_PLOT, TEXT(plot)},
     {"ledger", "FILE", "check the claims of this file [the built-in ledgers]", HT_OPT_REPRODUCE, TEXT(compare.ledger)},
     {"out", "FILE", "write the table as CSV", HT_OPT_REPRODUCE, TEXT(out)},
     {"out", "DIR", "folder of results.json and results.csv [results/NAME]", HT_OPT_EXPERIMENT, TEXT(out)},

@@ -3,6 +3,7 @@
 #include "common/base/array.h"
 #include "common/base/config.h"
 #include "common/base/terminal.h"
+#include "harness/cli/drawing.h"
 #include "harness/cli/files.h"
 #include "harness/cli/help.h"
 #include "harness/cli/manual.h"
@@ -123,5 +124,6 @@ enum ht_status ht_hetbench(int argc, char **argv, struct ht_error *err)
     if (status != HT_OK || options.help) return status;
     /* Checks the files before anything is computed, so that no result is lost for a file that cannot be written. */
     status = ht_files_check(command, &options, err);
+    if (status == HT_OK) status = ht_plot_check(options.plot, err);
     return status == HT_OK ? run(command, &options, err) : status;
 }

@@ -19,6 +19,7 @@ enum ht_status ht_job_report(const struct ht_options *options, void (*print)(con
     status = ht_result_create(&job, NULL, NULL, 0, err, &result);
     if (status == HT_OK) status = ht_job_dump(&job, options->plan.dump, err);
     if (status == HT_OK) status = ht_draw_plan(&result, options->draw, err);
+    if (status == HT_OK) status = ht_plot_result(&result, options->plot, err);
     if (status == HT_OK && options->json) {
         json_t *root = ht_result_json(&result);
         if (add) add(&job, root);

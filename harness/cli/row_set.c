@@ -1,5 +1,7 @@
 #include "harness/cli/row_set.h"
 
+#include "harness/cli/drawing.h"
+
 #include "common/base/array.h"
 #include "common/base/units.h"
 #include "harness/result/provenance.h"
@@ -106,6 +108,7 @@ enum ht_status ht_row_set_finish(enum ht_status made, const struct ht_row_set_ou
         if (partial) printf("\npartial: %s; the rows above are finished\n", why.text);
     }
     if (o->out) written = ht_rows_write(root, output->name, o->out, output->name, output->write_csv, err);
+    if (written == HT_OK && !partial) written = ht_plot(root, NULL, o->plot, err);
     if (o->json)
         shown = ht_json_print(root, output->name, written == HT_OK ? err : NULL);
     else

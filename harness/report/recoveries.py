@@ -29,6 +29,9 @@ class Recoveries:
         self.prefix = common_prefix(self.models) if self.models else ""
         self.by = {(r["label"], r["model"], r["from"]): r for r in self.rows}
 
+    def provenance(self):
+        return f"{self.source}. Simulated at {', '.join(c[:7] for c in self.root['commit'].split(', '))}."
+
 
 def draw(e, path):
     """Draws times of recovery, a panel for each recovery, a pair of bars a model; below, the speed-ups and what the paper prints."""
@@ -57,7 +60,7 @@ def draw(e, path):
         row[0].set_ylim(0, 1.14 * max(p.get_height() for ax in row for p in ax.patches))
     legend(figure, [Patch(color=STORES, label="stores on the nodes"), Patch(color=REMOTE, label="remote store alone"),
                     Line2D([], [], color=PAPER, linestyle=(0, (4, 2)), label="speed-up that the paper prints")])
-    save(figure, path)
+    save(figure, path, e)
 
 
 def load(folder):

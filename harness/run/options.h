@@ -142,7 +142,7 @@ struct ht_options {
     const char *words[HT_MAX_WORDS]; /* not options: a system, a kind of list */
     int64_t n_words;
     bool json, help;
-    const char *out, *trace, *draw;
+    const char *out, *trace, *draw, *plot;
     double price;  /* of the machine; 0: the catalogue's */
     bool why, all; /* footnotes; ablations and folded rows */
     struct ht_scenario_request request;
