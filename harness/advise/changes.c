@@ -117,7 +117,15 @@ static enum ht_status change_cluster(const struct ht_device_kind *kinds, int64_t
     return HT_OK;
 }
 
-/* Adds the trial of a change: of all cards of the changed cluster, with the systems that may gain. */
+/* Returns the kinds of cards of the best way. */
+static uint64_t best_kinds(const struct ht_search *s)
+{
+    size_t best;
+    return s->cards[ht_search_best(s, &best, 1) ? s->ways[best].cards : 0].kinds;
+}
+
+/* Adds the trial of a change: of all cards of the changed cluster, and of those of the best way's kinds, with the systems
+   that may gain. */
 static enum ht_status add_trial(struct trials *t, const struct ht_device_kind *kinds, int64_t i, enum change change,
                                 struct ht_error *err)
 {
@@ -134,7 +142,7 @@ static enum ht_status add_trial(struct trials *t, const struct ht_device_kind *k
         ht_cluster_destroy(x.cluster);
         return status;
     }
-    ht_search_take_all_cards(&x.search);
+    ht_search_take_cards(&x.search, best_kinds(s));
     HT_PUSH(t->list, t->n, t->cap, x);
     return HT_OK;
 }
@@ -145,7 +153,7 @@ static enum ht_status list_trials(struct trials *t, struct ht_error *err)
     struct ht_device_kind *kinds = HT_NEW_ARRAY(struct ht_device_kind, c->n_gpus);
     int64_t n_kinds = ht_cluster_kinds(c, kinds);
     enum ht_status status = HT_OK;
-    for (int64_t i = 0; i < n_kinds + 4 && status == HT_OK; i++) {
+    for (int64_t i = 0; i < n_kinds + 4 && status == HT_OK && !c->local; i++) {
         enum change change = i < n_kinds ? ADD_CARD : (enum change)(i - n_kinds + 1);
         if (change != FASTER_NETWORK || c->n_nodes > 1) status = add_trial(t, kinds, i, change, err);
     }

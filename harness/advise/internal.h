@@ -4,8 +4,8 @@
 
 #include "harness/advise/advise.h"
 
-/* Leaves of a search that has not run only the ways on all cards. */
-void ht_search_take_all_cards(struct ht_search *s);
+/* Leaves of a search that has not run only the ways on all cards, and on all of these kinds. */
+void ht_search_take_cards(struct ht_search *s, uint64_t kinds);
 
 /* Computes the ceilings of all cards and numerics, before any way is tried. */
 enum ht_status ht_search_find_ceilings(struct ht_search *s, struct ht_error *err);

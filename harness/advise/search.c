@@ -48,6 +48,7 @@ static void list_cards(struct ht_search *s)
     uint64_t all = (UINT64_C(1) << n) - 1;
     size_t cap = 0;
     add_cards(s, &cap, kinds, n, all, 0);
+    if (s->cluster->local) n = 0; /* which has its devices by --ranks */
     for (uint64_t mask = all - 1; n <= 4 && mask; mask--) add_cards(s, &cap, kinds, n, mask, 0);
     for (int64_t k = 0; k < n; k++) {
         uint64_t one = UINT64_C(1) << k;
@@ -178,10 +179,14 @@ struct ht_options ht_search_options(const struct ht_search *s, size_t cards, con
     return o;
 }
 
-void ht_search_take_all_cards(struct ht_search *s)
+void ht_search_take_cards(struct ht_search *s, uint64_t kinds)
 {
-    s->n_cards = 1;
-    s->n_ways = s->n_numerics * s->n_systems;
+    size_t n = 1;
+    for (size_t i = 1; i < s->n_cards; i++) /* all of some kinds come before parts of one */
+        if (s->cards[i].kinds == kinds && kinds != s->cards[0].kinds && n < 2) s->cards[n++] = s->cards[i];
+    s->n_cards = n;
+    free(s->ways);
+    list_ways(s);
 }
 
 enum ht_status ht_search_find_ceilings(struct ht_search *s, struct ht_error *err)
