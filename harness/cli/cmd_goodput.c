@@ -37,6 +37,7 @@ static enum ht_status read_study(const struct ht_options *o, struct ht_error *er
     take(&s->times.relaunch_s, d->relaunch_s);
     take(&s->times.quiet_s, d->quiet_s);
     s->times.save_every_s = d->save_every_s;
+    s->times.keep_nodes = (int32_t)d->keep_nodes;
     if (d->remote_bytes_per_s > 0) s->times.remote_bytes_per_s = d->remote_bytes_per_s;
     return status;
 }

@@ -36,6 +36,7 @@ enum ht_option_group {
     HT_OPT_ELASTIC = 4194304,
     HT_OPT_DAY = 8388608,     /* of spot instances */
     HT_OPT_LAUNCH = 16777216, /* the hosts of a training */
+    HT_OPT_SPOT = 33554432,   /* of spot traces that happen to processes */
     HT_OPT_SHAPE = 8192,      /* the scenario without its cluster: profile has only this of it */
 };
 

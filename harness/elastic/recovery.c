@@ -16,9 +16,10 @@ static json_t *seconds(int64_t from_ns, int64_t to_ns)
 
 void ht_recovery_close(struct ht_recovery *r, const struct ht_incarnation *x, struct ht_journal *j)
 {
-    json_t *row = json_pack("{s:o,s:s,s:s,s:I,s:I,s:b,s:b}", "cause", ht_json_text(r->cause), "nodes_before", r->before,
-                            "nodes", r->after, "at_step", (json_int_t)r->at_step, "from_step", (json_int_t)x->from,
-                            "planned_beforehand", r->beforehand, "whole", x->first_ns != 0);
+    json_t *row = json_pack("{s:o,s:I,s:s,s:s,s:I,s:I,s:b,s:b}", "cause", ht_json_text(r->cause), "fault_ns",
+                            (json_int_t)r->fault_ns, "nodes_before", r->before, "nodes", r->after, "at_step",
+                            (json_int_t)r->at_step, "from_step", (json_int_t)x->from, "planned_beforehand",
+                            r->beforehand, "whole", x->first_ns != 0);
     const int64_t times[] = {r->fault_ns, r->ended_ns, r->chosen_ns, x->planned_ns, x->loaded_ns, x->first_ns};
     for (int i = 0; i + 1 < N_PARTS; i++) json_object_set_new(row, parts[i], seconds(times[i], times[i + 1]));
     json_object_set_new(row, parts[N_PARTS - 1], seconds(r->fault_ns, x->first_ns));
