@@ -6,7 +6,7 @@
 
 extern const struct ht_command ht_cmd_list, ht_cmd_plan, ht_cmd_sim, ht_cmd_compare, ht_cmd_verify, ht_cmd_profile,
     ht_cmd_train, ht_cmd_reproduce, ht_cmd_experiment, ht_cmd_report, ht_cmd_maxsize, ht_cmd_advise, ht_cmd_reshard,
-    ht_cmd_new, ht_cmd_validate, ht_cmd_goodput, ht_cmd_elastic;
+    ht_cmd_new, ht_cmd_validate, ht_cmd_goodput, ht_cmd_elastic, ht_cmd_replay;
 
 /* Runs the whole program but for the signal handler: picks the command, parses, runs it. Returns the exit code, with
    the message in *err. */

@@ -5,6 +5,7 @@
 #include "common/base/interrupt.h"
 #include "common/base/rng.h"
 #include "common/store/catalog.h"
+#include "harness/elastic/child.h"
 #include "harness/elastic/command.h"
 #include "harness/elastic/damage.h"
 #include "harness/elastic/fault.h"
@@ -13,12 +14,10 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -40,32 +39,13 @@ struct drill {
 
 /* ---- processes ---- */
 
-static _Noreturn void become(char *const *words, const struct drill *d, const char *out, pid_t parent)
-{
-    char path[PATH], self[PATH];
-    prctl(PR_SET_PDEATHSIG, (unsigned long)SIGKILL);
-    if (getppid() != parent) _exit(HT_FAILED);
-    setpgid(0, 0);
-    snprintf(path, sizeof(path), "%s/tmp", d->dir);
-    setenv("TMPDIR", path, 1);
-    snprintf(path, sizeof(path), "%s/%s", d->dir, out);
-    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND, 0666);
-    if (fd >= 0) dup2(fd, STDOUT_FILENO), dup2(fd, STDERR_FILENO);
-    ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
-    self[n > 0 ? n : 0] = '\0';
-    execv(self, words);
-    _exit(HT_FAILED);
-}
-
 /* Runs a command to its end. Returns waitpid's status, or -1 when it takes too long or is interrupted: then it is killed. */
 static int run_words(const struct drill *d, char *const *words, const char *out)
 {
     const struct timespec nap = {.tv_nsec = 10000000};
     double begin = ht_now_s();
     int waited = -1;
-    fflush(NULL);
-    pid_t parent = getpid(), pid = fork();
-    if (pid == 0) become(words, d, out, parent);
+    pid_t pid = ht_child_start(words, d->dir, out);
     if (pid < 0) return -1;
     while (waitpid(pid, &waited, WNOHANG) == 0) {
         nanosleep(&nap, NULL);
@@ -226,6 +206,14 @@ static enum ht_status check_losses(const struct drill *d, const json_t *runs, st
     snprintf(b, sizeof(b), "%s/plain.csv", d->dir);
     if (status == HT_OK && !same(a, b)) status = ht_fail(err, HT_FAILED, "losses differ: %s, %s", a, b);
     return status;
+}
+
+enum ht_status ht_drill_check_losses(const struct ht_options *options, unsigned own_group, const char *dir,
+                                     const json_t *runs, struct ht_error *err)
+{
+    struct drill d = {.o = options, .own = own_group};
+    snprintf(d.dir, sizeof(d.dir), "%.3800s", dir);
+    return check_losses(&d, runs, err);
 }
 
 static enum ht_status check_left(const struct drill *d, struct ht_error *err)
