@@ -11,6 +11,7 @@ int main(int argc, char **argv)
 {
     struct ht_error err = {0};
     if (argc > 3 && !strcmp(argv[1], HT_LAUNCH_GUARD)) return ht_launch_guard(argv + 2);
+    if (argc > 3 && !strcmp(argv[1], HT_LAUNCH_LOCAL)) return ht_launch_local(argv + 2);
     ht_interrupt_install();
     enum ht_status status = ht_hetbench(argc, argv, &err);
     status = ht_flush_stdout(status, &err);

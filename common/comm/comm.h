@@ -2,7 +2,7 @@
  * Communication between ranks: messages between two of them, and collectives made of messages.
  *
  * A transport is a table of functions (struct ht_comm_ops): `self` is a job of one rank, `mpi` is a job that mpirun
- * started. A transport only moves messages. The collectives are written once above it, so every transport gives the
+ * started, `local` is one of a host's processes without MPI. A transport only moves messages. The collectives are written once above it, so every transport gives the
  * same bits. `nccl` (common/comm/nccl.h) is built on one of them and carries buffers on GPUs.
  *
  *     lane threads   ht_comm_send, ht_comm_receive .. ht_comm_wait     post, then sleep on the message's own futex word
@@ -73,6 +73,8 @@ struct ht_comm *ht_comm_self(void);
    without MPI. */
 enum ht_status ht_comm_mpi(struct ht_error *err, struct ht_comm **out);
 bool ht_comm_has_mpi(void);
+/* Connects the ranks that ht_launch started without mpirun, over sockets, and starts the progress thread. */
+enum ht_status ht_comm_local(int32_t rank, int32_t size, struct ht_error *err, struct ht_comm **out);
 
 /* Ends the transport. Every rank calls it, with no message in flight. Accepts NULL. */
 void ht_comm_close(struct ht_comm *c);

@@ -1,4 +1,4 @@
-/* The launcher: mpirun's command, its folder, and the wait for the keeper. */
+/* The launcher: mpirun's command, or the one in its place, its folder, and the wait for the keeper. */
 #include "common/comm/launch.h"
 
 #include "common/base/array.h"
@@ -21,6 +21,31 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+/* Returns true where mpirun is to start the ranks: it is installed, this build has MPI, and HT_LAUNCH is not `local`. */
+static bool has_mpirun(void)
+{
+    const char *wanted = getenv("HT_LAUNCH"), *path = getenv("PATH");
+    char file[4096];
+    if (!ht_comm_has_mpi() || (wanted && !strcmp(wanted, "local"))) return false;
+    for (; path; path = strchr(path, ':') ? strchr(path, ':') + 1 : NULL) {
+        int n = snprintf(file, sizeof(file), "%.*s/mpirun", (int)strcspn(path, ":"), path);
+        if (n > 0 && n < (int)sizeof(file) && access(file, X_OK) == 0) return true;
+    }
+    return false;
+}
+
+static void write_local_command(struct ht_launch_command *c, int32_t ranks, char *const argv[])
+{
+    char text[16];
+    snprintf(text, sizeof(text), "%d", ranks);
+    *c = (struct ht_launch_command){0};
+    ht_launch_command_add(c, "/proc/self/exe");
+    ht_launch_command_add(c, HT_LAUNCH_LOCAL);
+    ht_launch_command_add(c, text);
+    for (int i = 0; argv[i]; i++) ht_launch_command_add(c, argv[i]);
+    ht_launch_command_add(c, NULL);
+}
 
 /* Writes the mpirun command: all ranks on this machine, whatever its cores, networks, resource managers and rights. */
 static void write_command(struct ht_launch_command *c, int32_t ranks, const char *folder, char *const argv[])
@@ -142,7 +167,10 @@ enum ht_status ht_launch(int32_t ranks, char *const argv[], struct ht_launch_los
     enum ht_status status = check_limits(ranks, err);
     if (!status) status = make_folder(folder, sizeof(folder), &lock, err);
     if (status) return status;
-    write_command(&c, ranks, folder, argv);
+    if (has_mpirun())
+        write_command(&c, ranks, folder, argv);
+    else
+        write_local_command(&c, ranks, argv);
     struct ht_keeper_job job = {.command = c.words, .ranks = ranks, .folder = folder, .name = strrchr(folder, '/') + 1};
     fflush(NULL);
     prctl(PR_SET_CHILD_SUBREAPER, 1UL);

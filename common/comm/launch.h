@@ -20,11 +20,14 @@
  * only when no rank reported more.
  *
  * A user's own mpirun works as well: ranks then report by their exit codes.
+ *
+ * Without Open MPI, or with HT_LAUNCH=local in the environment, this program itself is in mpirun's place
+ * (launch_local.c), and the ranks' messages go over sockets (local.c): on one host only.
  */
 #ifndef HT_COMM_LAUNCH_H
 #define HT_COMM_LAUNCH_H
 
-#include "common/base/status.h"
+#include "common/comm/comm.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -34,6 +37,8 @@
 enum ht_status ht_launched_ranks(struct ht_error *err, int32_t *ranks);
 /* Returns true when ht_launch started this process, and not a user's own mpirun. */
 bool ht_launched_here(void);
+/* Connects the ranks of the job: those that ht_launched_ranks finds, two or more. */
+enum ht_status ht_launched_connect(struct ht_error *err, struct ht_comm **out);
 
 /* Who was lost, when a job ended because of that. */
 struct ht_launch_loss {
@@ -43,7 +48,7 @@ struct ht_launch_loss {
 
 /* Starts /proc/self/exe in `ranks` processes with these arguments (argv[0] first, NULL last) and waits for their end.
    Returns the first error that a rank reported, with its text; HT_FAILED when one died without a report; HT_INFEASIBLE
-   when mpirun is missing or a rank ran out of memory. Fills in *loss. All their processes have ended when it returns. Takes SIGINT,
+   when a rank ran out of memory. Fills in *loss. All their processes have ended when it returns. Takes SIGINT,
    SIGTERM and SIGHUP over from ht_interrupt_install. */
 enum ht_status ht_launch(int32_t ranks, char *const argv[], struct ht_launch_loss *loss, struct ht_error *err);
 
@@ -64,6 +69,11 @@ enum ht_status ht_launch_hosts(int32_t ranks, const struct ht_launch_where *wher
    silent for 5 s. Returns the exit code. */
 #define HT_LAUNCH_GUARD "guard-daemon"
 int ht_launch_guard(char *const *words);
+
+/* Is in mpirun's place: starts this program as ranks and waits for them, as `program HT_LAUNCH_LOCAL N ARGS..`. words:
+   [N, ARGS..], NULL last. Returns the exit code. */
+#define HT_LAUNCH_LOCAL "start-ranks"
+int ht_launch_local(char **words);
 
 /* Begins a rank: ties its end to mpirun's and takes interrupts that the launcher passes on. Called first. Returns the
    connection to the launcher, or -1 in a process that no launcher started. Ends the process if the launcher has already

@@ -35,7 +35,13 @@ struct ht_launch_message {
     struct ht_error error; /* of HT_LAUNCH_ENDED */
 };
 
+/* Set for ranks that ht_launch_local starts: the descriptor of a socket, on which the rank accepts connections of higher
+   ranks. */
+#define HT_LOCAL_VARIABLE "HETBENCH_LOCAL"
+
 /* Fills in the address of the launcher `name`. Returns its length. */
 socklen_t ht_launch_address(const char *name, struct sockaddr_un *out);
+/* Fills in the address on which one of its ranks accepts the others, without mpirun. */
+socklen_t ht_launch_local_address(const char *launcher, int32_t rank, struct sockaddr_un *out);
 
 #endif

@@ -43,6 +43,12 @@ enum ht_status ht_launched_ranks(struct ht_error *err, int32_t *ranks)
     return HT_OK;
 }
 
+enum ht_status ht_launched_connect(struct ht_error *err, struct ht_comm **out)
+{
+    if (!getenv(HT_LOCAL_VARIABLE)) return ht_comm_mpi(err, out);
+    return ht_comm_local(number_in("OMPI_COMM_WORLD_RANK"), number_in("OMPI_COMM_WORLD_SIZE"), err, out);
+}
+
 socklen_t ht_launch_address(const char *name, struct sockaddr_un *out)
 {
     *out = (struct sockaddr_un){.sun_family = AF_UNIX};

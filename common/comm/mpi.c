@@ -17,7 +17,7 @@ enum ht_status ht_comm_mpi(struct ht_error *err, struct ht_comm **out)
 {
     *out = 0;
     return ht_fail(err, HT_INFEASIBLE,
-                   "this build has no MPI, so there is one rank (Debian: openmpi-bin, libopenmpi-dev)");
+                   "this build has no MPI, so all ranks are on one host (Debian: openmpi-bin, libopenmpi-dev)");
 }
 
 #else

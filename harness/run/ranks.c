@@ -57,7 +57,7 @@ enum ht_status ht_ranks_open(struct ht_error *err, struct ht_ranks *out)
         return status; /* the first one speaks */
     if (status || n < 2) return status;
     out->launcher = ht_launch_begin();
-    status = ht_comm_mpi(err, &out->comm);
+    status = ht_launched_connect(err, &out->comm);
     if (!status) ht_launch_take_streams(out->launcher);
     if (!status) status = ht_hosts_find(out->comm, err, &out->hosts);
     if (!status && out->comm->rank != 0 && !silence_stdout())
@@ -129,7 +129,7 @@ enum ht_status ht_ranks_launch(const struct ht_ranks *ranks, const struct ht_opt
     struct ht_launch_loss loss = {.rank = -1};
     char **argv = NULL, *text = NULL;
     size_t n = 0, cap = 0, n_text = 0, text_cap = 0;
-    if (!ht_comm_has_mpi()) {
+    if (!ht_comm_has_mpi() && (options->launch.hosts || options->launch.hostfile)) {
         struct ht_comm *none;
         return ht_comm_mpi(err, &none); /* fills in the error */
     }

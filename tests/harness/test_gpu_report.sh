@@ -8,7 +8,7 @@ report=$root/scripts/gpu-report
 cd "$work"
 
 "$python" "$report" --dry-run --prebuilt --out dry >out || fail "a dry run ends with $?"
-for word in "== facts" "== kernels" "== parity" "== copies" "== step" "== offload" "== profile" "== sanitizer" "== nccl" \
+for word in "== facts" "== kernels" "== parity" "== copies" "== ranks" "== step" "== offload" "== profile" "== sanitizer" "== nccl" \
     "== determinism" "--backend cuda" "train autohete" "CK_RUN_CASE=real" "== rates" "bench_cuda_kernels memory" "== torch" \
     "bench_gpu_step_torch.py bench/gpt2-1.5b.yaml" "bench_cuda_attention_torch.py" "--tool racecheck"; do
     grep -q -e "$word" out || fail "the dry run does not tell of '$word'"
@@ -33,8 +33,8 @@ done <named
     fail "the rehearsal ends with $?"
     tail -n 20 out
 }
-[ "$(ls done | wc -l)" -le 8 ] || fail "more than eight files: $(ls done)"
-for file in README.md report.json parity.csv step.csv offload.csv profile.yaml logs.tar.gz; do
+[ "$(ls done | wc -l)" -le 9 ] || fail "more than nine files: $(ls done)"
+for file in README.md report.json parity.csv ranks.csv step.csv offload.csv profile.yaml logs.tar.gz; do
     [ -s "done/$file" ] || fail "$file is missing"
 done
 tar -xzf done/logs.tar.gz || fail "the archive cannot be read"
@@ -47,6 +47,8 @@ sed -n '/^== summary/,$p' out >summary
 cp done/report.json out
 [ "$(json out 'd["parts"]["parity"]["ran"] >= 20 and d["parts"]["parity"]["ran"] == d["parts"]["parity"]["bit_identical"]')" = \
     True ] || fail "not all trainings of the rehearsal have in_memory's losses"
+[ "$(json out 'd["parts"]["ranks"]["ran"] == d["parts"]["ranks"]["as_expected"] == 18')" = True ] ||
+    fail "not all ranks of the rehearsal have the losses of one: $(cat done/ranks.csv)"
 [ "$(json out 'len(d["parts"]["offload"]["speedups"]) >= 1 and d["parts"]["profile"]["works"] > 10')" = True ] ||
     fail "the rehearsal has no speedup or no profile"
 grep -q "say nothing about a GPU" done/README.md || fail "a rehearsal reads like a measurement"

@@ -27,7 +27,7 @@ static inline int run_as_rank(enum ht_status (*run)(struct ht_comm *comm, struct
     struct ht_comm *comm;
     struct ht_error err = {0};
     int launcher = ht_launch_begin();
-    enum ht_status status = ht_comm_mpi(&err, &comm);
+    enum ht_status status = ht_launched_connect(&err, &comm);
     if (status) return 1;
     status = run(comm, &err);
     ht_launch_report(launcher, status, &err);

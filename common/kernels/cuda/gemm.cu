@@ -269,6 +269,54 @@ static bool multiply(struct ht_cuda *cuda, const struct ht_cuda_product *p, cons
     return true;
 }
 
+static void multiply_whole(struct ht_cuda *cuda, const struct ht_cuda_product *p)
+{
+    struct key key = key_of(p);
+    multiply(cuda, p, &key);
+}
+
+/* Returns the part of a long extent beyond the last multiple of 16 bytes, in elements. An extent that is no such
+   multiple keeps cuBLASLt from its fast kernels (measured in docs/gpu-kernels.md, Slower than need be). */
+static int64_t ragged(const struct ht_cuda_product *p, int64_t extent)
+{
+    enum { LONG = 1024, ALIGNED_BYTES = 16 };
+    if (p->in == HT_F32 || p->count > 1 || extent < LONG) return 0;
+    return extent % (ALIGNED_BYTES / ht_dtype_bytes(p->in));
+}
+
+/* Cuts off the last `rest` columns of C. */
+static struct ht_cuda_product last_columns(struct ht_cuda_product p, int64_t rest)
+{
+    int64_t at = p.n - rest;
+    p.n = rest;
+    p.b = ht_offset(p.b, p.in, p.b_transposed ? at * p.b_stride : at);
+    p.c = ht_offset(p.c, p.out, at);
+    if (p.bias) p.bias = ht_offset(p.bias, p.out, at);
+    if (p.add) p.add = ht_offset(p.add, p.out, at);
+    return p;
+}
+
+/* Cuts off the last `rest` rows of C. */
+static struct ht_cuda_product last_rows(struct ht_cuda_product p, int64_t rest)
+{
+    int64_t at = p.m - rest;
+    p.m = rest;
+    p.a = ht_offset(p.a, p.in, p.a_transposed ? at : at * p.a_stride);
+    p.c = ht_offset(p.c, p.out, at * p.c_stride);
+    if (p.add) p.add = ht_offset(p.add, p.out, at * p.c_stride);
+    return p;
+}
+
+/* Cuts off the last `rest` terms of every sum. */
+static struct ht_cuda_product last_terms(struct ht_cuda_product p, int64_t rest)
+{
+    int64_t at = p.k - rest;
+    p.k = rest;
+    p.a = ht_offset(p.a, p.in, p.a_transposed ? at * p.a_stride : at);
+    p.b = ht_offset(p.b, p.in, p.b_transposed ? at : at * p.b_stride);
+    return p;
+}
+
 void ht_cuda_multiply(struct ht_cuda *cuda, const struct ht_cuda_product *p)
 {
     if (cuda->error.status != HT_OK || p->m <= 0 || p->n <= 0) return;
@@ -276,6 +324,20 @@ void ht_cuda_multiply(struct ht_cuda *cuda, const struct ht_cuda_product *p)
         ht_cuda_fail(cuda, HT_FAILED, "a matrix product without cuBLASLt", __FILE__, __LINE__);
         return;
     }
-    struct key key = key_of(p);
-    multiply(cuda, p, &key);
+    struct ht_cuda_product most = *p, rest;
+    if (int64_t columns = ragged(p, p->n)) {
+        rest = last_columns(*p, columns);
+        multiply_whole(cuda, &rest);
+        most.n -= columns;
+    } else if (int64_t rows = p->a_transposed ? ragged(p, p->m) : 0) {
+        rest = last_rows(*p, rows);
+        multiply_whole(cuda, &rest);
+        most.m -= rows;
+    } else if (int64_t terms = p->bias || p->add ? 0 : ragged(p, p->k)) {
+        rest = last_terms(*p, terms);
+        multiply_whole(cuda, &rest);
+        most.k -= terms;
+        most.add = p->c;
+    }
+    multiply_whole(cuda, &most);
 }

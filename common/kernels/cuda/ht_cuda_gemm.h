@@ -7,6 +7,10 @@
  * algorithm of a shape is chosen once and kept. If cuBLASLt has none, a slow kernel of our own runs, perhaps 100 times
  * slower; such shapes are counted (ht_cuda_gemm_each_plain).
  *
+ * A long 16-bit product with ragged columns, rows of a transposed A, or terms (1024 or more, no multiple of 8) is made
+ * in two: the last few, then all others. Terms that are cut off are rounded to C's type before the others are added to
+ * them.
+ *
  * The bias is the only epilogue. GELU (GELU_AUX) would be taken of the FP32 sum, whereas here it is of the stored,
  * rounded fc1, so that recomputing it alone gives the same bits; DGELU would save a pass over the gradient of fc1, but
  * its GELU is not the one whose error is stated; BGRAD gives the bias's gradient in C's type only.

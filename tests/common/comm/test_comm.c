@@ -267,7 +267,7 @@ static int rank_main(bool killed)
     struct ht_comm *c = NULL;
     struct ht_error err = {0};
     int launcher = ht_launch_begin();
-    enum ht_status status = ht_comm_mpi(&err, &c);
+    enum ht_status status = ht_launched_connect(&err, &c);
     if (!status) {
         if (killed && c->rank == 1) raise(SIGKILL);
         if (!killed) try_all(c);
@@ -289,6 +289,18 @@ END_TEST
 START_TEST(test_ranks)
 {
     launch_ranks(_i);
+}
+END_TEST
+
+/* The same without mpirun. */
+START_TEST(test_local_ranks)
+{
+    struct ht_error err = {0};
+    struct ht_launch_loss loss;
+    char *argv[] = {"test_comm", "rank", NULL};
+    setenv("HT_LAUNCH", "local", 1);
+    ck_assert_msg(ht_launch(_i, argv, &loss, &err) == HT_OK, "%s", err.text);
+    unsetenv("HT_LAUNCH");
 }
 END_TEST
 
@@ -314,13 +326,15 @@ END_TEST
    launcher learns how the ranks ended even if it began with SIGCHLD ignored. */
 START_TEST(test_killed)
 {
+    bool local = _i == 1;
     struct ht_error err = {0};
     char *argv[] = {"test_comm", "rank", "killed", NULL};
     int status;
-    if (!ht_comm_has_mpi()) {
+    if (!local && !ht_comm_has_mpi()) {
         puts("skipped: this build has no MPI");
         return;
     }
+    if (local) setenv("HT_LAUNCH", "local", 1);
     pid_t child = fork();
     if (child == 0) {
         pause();
@@ -329,6 +343,7 @@ START_TEST(test_killed)
     signal(SIGCHLD, SIG_IGN);
     struct ht_launch_loss loss;
     ck_assert_int_eq(ht_launch(3, argv, &loss, &err), HT_FAILED);
+    unsetenv("HT_LAUNCH");
     ck_assert_msg(strstr(err.text, "rank 1 was killed by signal 9"), "%s", err.text);
     ck_assert_int_eq(waitpid(child, &status, WNOHANG), 0);
     ck_assert_int_eq(kill(child, SIGKILL), 0); /* it has handlers of the test runner */
@@ -338,15 +353,17 @@ END_TEST
 
 int main(int argc, char **argv)
 {
+    if (argc > 3 && !strcmp(argv[1], HT_LAUNCH_LOCAL)) return ht_launch_local(argv + 2);
     if (argc > 1 && !strcmp(argv[1], "rank")) return rank_main(argc > 2);
     Suite *s = suite_create("comm");
     TCase *tc = tcase_create("comm");
     tcase_set_timeout(tc, 60);
     tcase_add_test(tc, test_self);
     tcase_add_test(tc, test_sum_order);
-    tcase_add_test(tc, test_killed);
+    tcase_add_loop_test(tc, test_killed, 0, 2);
     tcase_add_loop_test(tc, test_ranks, 2, 3);
     tcase_add_loop_test(tc, test_ranks, 4, 5);
+    tcase_add_loop_test(tc, test_local_ranks, 2, 5);
     suite_add_tcase(s, tc);
     SRunner *sr = srunner_create(s);
     srunner_run_all(sr, CK_ENV);

@@ -19,15 +19,16 @@ static void check(const struct product_case &c, bool plain)
     floats a = numbers(1, c.count * a_step, 1, c.in), b = numbers(2, c.count * b_step, 1, c.in);
     floats old = numbers(3, c.count * c_step, 1, c.out), bias = numbers(4, c.n, 1, c.out);
     doubles expected(old.begin(), old.end());
+    double largest = 0; /* of the products alone */
     for (int64_t i = 0; i < c.count; i++)
         for (int64_t r = 0; r < c.m; r++)
             for (int64_t q = 0; q < c.n; q++) {
-                double &e = expected[(size_t)(i * c_step + r * cc + q)];
-                if (!c.add) e = 0;
-                if (c.bias) e += (double)bias[(size_t)q];
+                double &e = expected[(size_t)(i * c_step + r * cc + q)], product = 0;
                 for (int64_t k = 0; k < c.k; k++)
-                    e += (double)a[(size_t)(i * a_step + (c.at ? k * ac + r : r * ac + k))] *
-                         (double)b[(size_t)(i * b_step + (c.bt ? q * bc + k : k * bc + q))];
+                    product += (double)a[(size_t)(i * a_step + (c.at ? k * ac + r : r * ac + k))] *
+                               (double)b[(size_t)(i * b_step + (c.bt ? q * bc + k : k * bc + q))];
+                e = (c.add ? e : 0) + (c.bias ? (double)bias[(size_t)q] : 0) + product;
+                largest = fmax(largest, fabs(product));
             }
     int64_t in = c.shift * ht_dtype_bytes(c.in), out = c.shift * ht_dtype_bytes(c.out);
     struct buffer ba = put(c.in, a, in), bb = put(c.in, b, in), bo = put(c.out, old, out), bi = put(c.out, bias, out);
@@ -59,8 +60,11 @@ static void check(const struct product_case &c, bool plain)
     snprintf(what, sizeof(what), "%s (%d,%d,%d) pad %d, %s%s, %s to %s, %d%s%s", plain ? "plain" : "product", (int)c.m,
              (int)c.n, (int)c.k, (int)c.pad, c.at ? "T" : "N", c.bt ? "T" : "N", ht_dtype_name(c.in),
              ht_dtype_name(c.out), (int)c.count, c.bias ? ", bias" : "", c.add ? ", add" : "");
+    /* cuBLASLt rounds a product before it adds to it, in some algorithms, as does one whose terms are cut. */
+    bool twice = c.bias || c.add || c.k >= 1024;
+    double slack = twice ? roundoff(c.out) * largest : 0;
     /* The elements between the rows are unchanged. */
-    expect_close(what, get(c.out, bo), expected, 1.01 * roundoff(c.out) + 1e-6, 4e-7 * (double)c.k + 1e-6);
+    expect_close(what, get(c.out, bo), expected, 1.01 * roundoff(c.out) + 1e-6, 4e-7 * (double)c.k + 1e-6 + slack);
     for (struct buffer *f : {&ba, &bb, &bo, &bi}) release(*f);
 }
 
@@ -84,12 +88,18 @@ static void products(void)
     all_of(false, 1, 1, 1, 0);
     all_of(false, 8, 16, 24, 0, 1);
     all_of(false, 16, 8, 32, 0, 4);
+    all_of(false, 3, 1027, 5, 1); /* long and ragged */
+    all_of(false, 1031, 4, 8, 0);
+    all_of(false, 4, 8, 1025, 7);
     if (emulated) return;
     all_of(false, 256, 128, 512, 0);
     all_of(false, 129, 250, 96, 8);
     all_of(false, 300, 1, 64, 0);
     all_of(false, 1, 300, 64, 0);
     all_of(false, 64, 64, 4096, 0);
+    all_of(false, 256, 1601, 128, 7);
+    all_of(false, 1603, 256, 128, 5);
+    all_of(false, 128, 256, 1605, 3);
 }
 
 static void plain_products(void)
