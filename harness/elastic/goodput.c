@@ -169,8 +169,10 @@ static int32_t *assign(const struct state *x, const struct ht_planned *plan)
         for (int32_t i = 0; i < n_old && n < end; i++)
             if (kind_of(x, (size_t)x->nodes[i]) == k && x->alive[x->nodes[i]] && !x->leaving[x->nodes[i]])
                 nodes[n++] = x->nodes[i];
-        for (size_t i = 0; i < x->s->trace->n_nodes && n < end; i++)
+        for (size_t j = 0; j < x->s->trace->n_nodes && n < end; j++) {
+            size_t i = x->s->order ? (size_t)x->s->order[j] : j;
             if (kind_of(x, i) == k && x->alive[i] && !x->leaving[i] && !uses(x, (int32_t)i)) nodes[n++] = (int32_t)i;
+        }
     }
     return nodes;
 }

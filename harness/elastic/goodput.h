@@ -99,6 +99,7 @@ struct ht_day_setting {
     const struct ht_cluster *kinds; /* one node of each kind */
     const struct ht_spot_trace *trace;
     const int32_t *kind_of; /* [trace->n_nodes] entry of kinds */
+    const int32_t *order;   /* [trace->n_nodes] in which a job takes nodes; NULL: as they joined */
     struct ht_day_times times;
     int64_t batch;
 };

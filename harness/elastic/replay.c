@@ -95,9 +95,18 @@ static void release(struct replay *x)
 
 /* ---- with processes --------------------------------------------------------------------------------------------- */
 
-static int32_t keep_of(const struct replay *x)
+/* Returns the nodes on which a policy that keeps its shape runs: those asked for, or of the first ones as many as it has a plan for. */
+static int32_t keep_of(const struct replay *x, const struct ht_policy *policy)
 {
-    return x->in->keep_nodes ? x->in->keep_nodes : x->day.at_first;
+    const struct ht_planned *plan = NULL;
+    const struct ht_spot_trace *t = &x->day.trace;
+    struct ht_fleet first = {{0}};
+    struct ht_error ignored;
+    if (x->in->keep_nodes) return x->in->keep_nodes;
+    for (size_t i = 0; i < t->n_events && t->events[i].time_ns == t->events[0].time_ns; i++)
+        first.count[x->day.kind_of[t->events[i].node]]++;
+    bool fits = ht_policy_plan(policy, x->book, first, NULL, &ignored, &plan) == HT_OK && plan;
+    return fits ? ht_fleet_nodes(&plan->fleet) : ht_fleet_nodes(&first);
 }
 
 /* Returns more steps than a policy can do in a day. */
@@ -110,7 +119,7 @@ static enum ht_status most_steps(const struct replay *x, const struct ht_policy 
         kind += i && x->cluster->nodes[i].group != x->cluster->nodes[i - 1].group;
         all.count[kind]++;
     }
-    first = ht_fleet_first(&all, keep_of(x));
+    first = ht_fleet_first(&all, keep_of(x, policy));
     enum ht_status status = ht_policy_plan(policy, x->book, all, policy->keeps_shape ? &first : NULL, x->err, &plan);
     if (status) return status;
     if (!plan) return ht_fail(x->err, HT_INFEASIBLE, "policy '%s' has no plan for the cluster's nodes", policy->name);
@@ -127,7 +136,7 @@ static enum ht_status run(const struct replay *x, const struct ht_policy *policy
                                 .day = day,
                                 .dir = dir,
                                 .speed = x->in->speed,
-                                .keep_nodes = keep_of(x),
+                                .keep_nodes = keep_of(x, policy),
                                 .remote_bytes_per_s = x->in->remote_bytes_per_s,
                                 .node_gpus = x->node_gpus,
                                 .quiet = x->in->options.json};
@@ -146,6 +155,7 @@ static enum ht_status simulate(const struct replay *x, const struct ht_policy *p
         .kinds = x->kinds,
         .trace = &x->day.trace,
         .kind_of = x->day.kind_of,
+        .order = x->day.order,
         .batch = o->request.batch ? o->request.batch : 8,
         .times = {.detect_s = parts->detect_s,
                   .plan_s = parts->plan_s,
@@ -153,7 +163,7 @@ static enum ht_status simulate(const struct replay *x, const struct ht_policy *p
                   .quiet_s = QUIET_S * x->in->speed,
                   .save_every_s = 1,
                   .remote_bytes_per_s = x->in->remote_bytes_per_s > 0 ? x->in->remote_bytes_per_s : 1e18,
-                  .keep_nodes = keep_of(x),
+                  .keep_nodes = keep_of(x, policy),
                   .measured = {.given = true,
                                .load_s = parts->load_s,
                                .stall_s = parts->stall_s,
@@ -216,8 +226,7 @@ static struct sums simulated_sums(const struct ht_day *d)
 }
 
 /* Makes a policy's row. drill: its parts, which the simulated day has. */
-static json_t *row_json(const struct replay *x, const struct ht_replay_run *r, const struct ht_replay_parts *drill,
-                        const struct ht_day *day)
+static json_t *row_json(const struct ht_replay_run *r, const struct ht_replay_parts *drill, const struct ht_day *day)
 {
     struct ht_replay_parts own = ht_replay_parts(&r->account, r->recoveries, r->speed);
     struct sums measured = measured_sums(r, &own), simulated = simulated_sums(day);
@@ -225,7 +234,7 @@ static json_t *row_json(const struct replay *x, const struct ht_replay_run *r, c
     json_t *row =
         json_pack("{s:s,s:s,s:f,s:f,s:f}", "policy", r->policy->name, "system", r->policy->system, "ettr_measured",
                   ettr, "ettr_simulated", ht_day_ettr(day), "difference_points", 100 * (ettr - ht_day_ettr(day)));
-    json_object_set_new(row, "keep_nodes", r->policy->keeps_shape ? json_integer(keep_of(x)) : json_null());
+    json_object_set_new(row, "keep_nodes", r->policy->keeps_shape ? json_integer(r->keep_nodes) : json_null());
     json_object_set_new(row, "measured", sums_json(&measured, &own));
     json_object_set_new(row, "simulated", sums_json(&simulated, drill));
     json_object_set_new(
@@ -278,7 +287,7 @@ static enum ht_status run_policy(const struct replay *x, const struct ht_policy 
     if (!status) status = simulate(x, policy, &drill, &day);
     if (!status) status = run(x, policy, &x->day, dir, &r);
     if (!status) {
-        json_t *row = row_json(x, &r, &drill, &day);
+        json_t *row = row_json(&r, &drill, &day);
         json_array_append_new(rows, row);
         say(x, row);
         status = check_losses(x, &r, row);

@@ -158,6 +158,16 @@ static void follow_all(struct mapping *m, const struct live *l, bool first)
     }
 }
 
+/* Lists the lives of local node 0, then those of node 1, .. */
+static void order(struct ht_local_day *d)
+{
+    int32_t n = 0;
+    d->order = HT_NEW_ARRAY(int32_t, d->trace.n_nodes);
+    for (int32_t slot = 0; slot < d->n_local; slot++)
+        for (size_t i = 0; i < d->trace.n_nodes; i++)
+            if (d->slot[i] == slot) d->order[n++] = (int32_t)i;
+}
+
 enum ht_status ht_replay_map(const struct ht_spot_trace *t, const int32_t *kind_of, const struct ht_cluster *cluster,
                              uint64_t seed, int64_t most_changes, struct ht_error *err, struct ht_local_day *out)
 {
@@ -178,6 +188,7 @@ enum ht_status ht_replay_map(const struct ht_spot_trace *t, const int32_t *kind_
     }
     free(noticed);
     free(m.nodes);
+    order(out);
     if (out->trace.n_events) return HT_OK;
     ht_local_day_free(out);
     return ht_fail(err, HT_BAD_INPUT, "--trace: no local node is ever there");
@@ -204,6 +215,7 @@ void ht_replay_draw(const struct ht_cluster *cluster, int64_t n, int64_t gap_ns,
     }
     out->moments = out->changing = out->losses + out->joins;
     free(m.nodes);
+    order(out);
 }
 
 void ht_local_day_free(struct ht_local_day *d)
@@ -211,5 +223,6 @@ void ht_local_day_free(struct ht_local_day *d)
     ht_spot_trace_free(&d->trace);
     free(d->slot);
     free(d->kind_of);
+    free(d->order);
     *d = (struct ht_local_day){0};
 }

@@ -19,6 +19,7 @@ struct ht_local_day {
     struct ht_spot_trace trace;
     int32_t *slot;    /* [trace.n_nodes] local node of each life */
     int32_t *kind_of; /* [trace.n_nodes] kind of each life: entries of the cluster, from 0 */
+    int32_t *order;   /* [trace.n_nodes] lives by local node, as the supervisor takes nodes */
     int32_t n_local;
     int32_t at_first;          /* local nodes that are there from the beginning */
     int64_t moments, changing; /* times of the trace's events after the first; those at which the local set changes */

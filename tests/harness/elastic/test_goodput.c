@@ -40,7 +40,8 @@ static void set(struct world *w, struct ht_day_times times)
     struct ht_error err = {0};
     int32_t *kind_of = NULL;
     ck_assert_msg(!ht_day_kinds(w->kinds, &w->trace, &err, &kind_of), "%s", err.text);
-    w->setting = (struct ht_day_setting){w->book, w->kinds, &w->trace, kind_of, times, 8};
+    w->setting = (struct ht_day_setting){
+        .book = w->book, .kinds = w->kinds, .trace = &w->trace, .kind_of = kind_of, .times = times, .batch = 8};
 }
 
 static void end(struct world *w)
