@@ -38,6 +38,7 @@ static const struct row {
     {"--replay", AT(sim.replay), ANY_COMMAND, READS, NULL},
     {"--ledger", AT(compare.ledger), ANY_COMMAND, READS, NULL},
     {"--data", AT(training.data), ANY_COMMAND, READS, NULL},
+    {"--times", AT(day.times), ANY_COMMAND, READS, NULL},
     {"--init", AT(state.init), ANY_COMMAND, READS_MODEL, NULL},
     {"--init", AT(state.init), ANY_COMMAND, READS_MODEL, "config.json"},
     {"--init", AT(state.init), ANY_COMMAND, READS_MODEL, "model.safetensors"},

@@ -313,6 +313,8 @@ static void say(const struct drill *d, double seconds, enum ht_status status, co
         json_t *row =
             json_pack("{s:I,s:s,s:s,s:s,s:I,s:f}", "seed", (json_int_t)d->seed, "faults", faults, "result", how,
                       "error", status == HT_OK ? "" : why->text, "incarnations", (json_int_t)n, "seconds", seconds);
+        json_t *recoveries = json_object_get(d->state, "recoveries");
+        if (recoveries) json_object_set(row, "recoveries", recoveries);
         json_dumpf(row, stdout, JSON_SORT_KEYS);
         putchar('\n');
         json_decref(row);

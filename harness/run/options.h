@@ -105,7 +105,7 @@ struct ht_reshard_options {
 /* A simulated day on nodes that come and go (harness/elastic/study.h). */
 struct ht_day_options {
     const char *trace, *drawn, *policies, *price, *speeds, *intervals; /* lists */
-    const char *plans, *write;
+    const char *plans, *write, *times;
     double detect_s, plan_s, relaunch_s, quiet_s, save_every_s; /* -1: default */
     double remote_bytes_per_s;
     int64_t keep_nodes; /* of policy restart; 0: as many as at first */
