@@ -25,7 +25,7 @@
 
 #include "harness/elastic/planbook.h"
 #include "harness/elastic/policy_plan.h"
-#include "harness/elastic/spot_trace.h"
+#include "harness/elastic/traces/spot_trace.h"
 
 /* What a replay with real processes (replay.h) has measured or does otherwise, in modelled seconds. */
 struct ht_day_measured {

@@ -13,7 +13,7 @@
 #define HT_HARNESS_ELASTIC_REPLAY_MAP_H
 
 #include "common/hw/hw.h"
-#include "harness/elastic/spot_trace.h"
+#include "harness/elastic/traces/spot_trace.h"
 
 struct ht_local_day {
     struct ht_spot_trace trace;
