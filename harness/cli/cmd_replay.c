@@ -81,7 +81,7 @@ const struct ht_command ht_cmd_replay = {
             "killed. The supervisor is that of elastic, with each policy. Under the emulated clock an iteration takes "
             "its modelled time divided by --speed. docs/goodput.md says what is compared.",
     .example =
-        "hetbench replay --model gpt-mini --cluster tests/data/spot-mini.yaml --data text.txt --store /data/replay "
+        "hetbench replay --model gpt-mini --cluster tests/data/spot-mini.yaml --data text.txt --store /data/run "
         "--trace oobleck-p3",
     .groups = HT_OPT_MODEL | HT_OPT_SCENARIO | HT_OPT_TRAIN | HT_OPT_SPOT,
     .min_words = 0,
