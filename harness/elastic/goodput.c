@@ -94,6 +94,7 @@ static void take_back(struct state *x, int64_t step)
 /* The rhythm of a run: a save, then again and again `steps` steps and a save. */
 struct rhythm {
     int64_t step_ns, stall_ns, upload_ns;
+    int64_t first_ns;         /* of the first save */
     int64_t steps, period_ns; /* of one round */
 };
 
@@ -104,6 +105,7 @@ static struct rhythm rhythm_of(const struct state *x)
     r.upload_ns = (int64_t)ceil((double)x->plan->state_bytes / t->remote_bytes_per_s * HT_NS_OF_S);
     r.steps = llround(x->out->save_every_s * HT_NS_OF_S / (double)r.step_ns);
     if (t->measured.given) r.stall_ns = llround(t->measured.stall_s * HT_NS_OF_S), r.steps = t->measured.save_steps;
+    r.first_ns = t->measured.given ? 0 : r.stall_ns;
     if (r.steps < 1) r.steps = 1;
     int64_t compute = r.steps * r.step_ns, wait = r.upload_ns > compute ? r.upload_ns - compute : 0;
     r.period_ns = compute + wait + r.stall_ns;
@@ -120,8 +122,8 @@ struct progress {
 static struct progress progress_at(const struct rhythm *r, int64_t ns)
 {
     struct progress p = {.local = -1, .remote = -1};
-    if (ns < r->stall_ns) return p;
-    int64_t at = ns - r->stall_ns, in_round;
+    if (ns < r->first_ns) return p;
+    int64_t at = ns - r->first_ns, in_round;
     p.rounds = at / r->period_ns;
     in_round = at % r->period_ns;
     int64_t steps = in_round / r->step_ns;
@@ -272,7 +274,7 @@ static void fail(struct state *x)
 static int64_t step_end(const struct rhythm *r, int64_t ns)
 {
     struct progress p = progress_at(r, ns);
-    if (ns < r->stall_ns) return r->stall_ns;
+    if (ns < r->first_ns) return r->first_ns;
     return p.rest_ns ? ns + r->step_ns - p.rest_ns : ns;
 }
 

@@ -27,7 +27,8 @@
 #include "harness/elastic/policy_plan.h"
 #include "harness/elastic/traces/spot_trace.h"
 
-/* What a replay with real processes (replay.h) has measured or does otherwise, in modelled seconds. */
+/* What a replay with real processes (replay.h) has measured or does otherwise, in modelled seconds. Its runs begin without a save: the
+   stores have what was loaded. */
 struct ht_day_measured {
     bool given;
     double load_s, stall_s; /* in place of the list of transfers, and of copies over PCIe */

@@ -24,8 +24,8 @@ struct replay {
     const struct ht_replay *in;
     struct ht_cluster *cluster, *kinds;
     int32_t *node_gpus;
-    struct ht_local_day day, drill;
-    struct ht_options scenario; /* the training's, without a cluster */
+    struct ht_local_day day, before, after; /* drills: half the changes each */
+    struct ht_options scenario;             /* the training's, without a cluster */
     struct ht_planbook *book;
     struct ht_error *err;
 };
@@ -76,8 +76,9 @@ static enum ht_status prepare(struct replay *x)
     if (!status) status = map_trace(x);
     if (!status) status = check_day(x);
     if (status) return status;
-    ht_replay_draw(x->cluster, x->in->drill_changes, llround(GAP_S * x->in->speed * 1e9), (uint64_t)x->in->seed + 1,
-                   &x->drill);
+    int64_t half = (x->in->drill_changes + 1) / 2, gap_ns = llround(GAP_S * x->in->speed * 1e9);
+    ht_replay_draw(x->cluster, half, gap_ns, (uint64_t)x->in->seed + 1, &x->before);
+    ht_replay_draw(x->cluster, half, gap_ns, (uint64_t)x->in->seed + 2, &x->after);
     if (mkdir(x->in->dir, 0777) != 0 && errno != EEXIST)
         return ht_fail(x->err, HT_BAD_INPUT, "--store: %s: cannot be made: %s", x->in->dir, strerror(errno));
     return HT_OK;
@@ -86,7 +87,8 @@ static enum ht_status prepare(struct replay *x)
 static void release(struct replay *x)
 {
     ht_local_day_free(&x->day);
-    ht_local_day_free(&x->drill);
+    ht_local_day_free(&x->before);
+    ht_local_day_free(&x->after);
     ht_planbook_destroy(x->book);
     ht_cluster_destroy(x->kinds);
     ht_cluster_destroy(x->cluster);
@@ -263,13 +265,14 @@ static void say(const struct replay *x, const json_t *row)
             json_number_value(json_object_get(row, "ettr_simulated")));
 }
 
-/* A policy's drill, whose parts the simulation takes. */
-static enum ht_status run_drill(const struct replay *x, const struct ht_policy *policy, struct ht_replay_parts *parts)
+/* A policy's drill. */
+static enum ht_status run_drill(const struct replay *x, const struct ht_policy *policy, const struct ht_local_day *day,
+                                const char *name, struct ht_replay_parts *parts)
 {
     char dir[PATH_MAX];
     struct ht_replay_run r;
-    snprintf(dir, sizeof(dir), "%.3000s/%s-drill", x->in->dir, policy->name);
-    enum ht_status status = run(x, policy, &x->drill, dir, &r);
+    snprintf(dir, sizeof(dir), "%.3000s/%s-%s", x->in->dir, policy->name, name);
+    enum ht_status status = run(x, policy, day, dir, &r);
     *parts = ht_replay_parts(&r.account, r.recoveries, x->in->speed);
     ht_replay_run_free(&r);
     if (!status) ht_damage_remove(dir);
@@ -280,12 +283,16 @@ static enum ht_status run_policy(const struct replay *x, const struct ht_policy 
 {
     char dir[PATH_MAX];
     struct ht_replay_run r = {0};
-    struct ht_replay_parts drill;
+    struct ht_replay_parts before, after, drill;
     struct ht_day day = {0};
     snprintf(dir, sizeof(dir), "%.3000s/%s", x->in->dir, policy->name);
-    enum ht_status status = run_drill(x, policy, &drill);
-    if (!status) status = simulate(x, policy, &drill, &day);
+    enum ht_status status = run_drill(x, policy, &x->before, "before", &before);
     if (!status) status = run(x, policy, &x->day, dir, &r);
+    if (!status) status = run_drill(x, policy, &x->after, "after", &after);
+    if (!status) {
+        drill = ht_replay_parts_of_both(&before, &after);
+        status = simulate(x, policy, &drill, &day);
+    }
     if (!status) {
         json_t *row = row_json(&r, &drill, &day);
         json_array_append_new(rows, row);

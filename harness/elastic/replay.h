@@ -1,8 +1,8 @@
 /*
  * A replay: a spot trace on a small cluster (replay_map.h), once with real processes that are really killed (replay_run.h), once
  * simulated (goodput.h), for each policy. The simulation's times of detection, planning, relaunch, loading, stopping and saves are
- * means over a drill: another day, drawn from another seed, that happened to real processes before. Multiplied by the replay's speed
- * they are modelled seconds.
+ * means over drills: other days, drawn from other seeds, that happened to real processes, one before the day and one after it, as a
+ * machine's load drifts. Multiplied by the replay's speed they are modelled seconds.
  *
  *     {"trace", "cluster", "model", "batch", "obtained", "speed", "mapping", "local_nodes", "moments", "changing", "joins", "losses",
  *      "hours", "wall_s", "seed", "drill_seed", "save_steps", "quiet_s", "remote_bytes_per_s",

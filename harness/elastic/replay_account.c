@@ -60,6 +60,18 @@ static void take_event(struct reading *r, const json_t *o)
     }
 }
 
+/* Takes off the first step what it took longer than the mean of the others: that belongs to the start. */
+static void take_excess(struct reading *r)
+{
+    int64_t excess_ns = r->first_ns - r->others_ns / (r->n - 1);
+    struct ht_step_time *first = &r->a->useful[r->a->n_useful - (size_t)r->n];
+    r->a->starts++;
+    if (excess_ns <= 0) return;
+    r->a->first_excess_ns += excess_ns;
+    r->a->useful_ns -= excess_ns;
+    first->ns -= excess_ns;
+}
+
 enum ht_status ht_replay_account_take(struct ht_replay_account *a, const char *path, struct ht_error *err)
 {
     struct reading r = {.a = a};
@@ -74,9 +86,7 @@ enum ht_status ht_replay_account_take(struct ht_replay_account *a, const char *p
     }
     free(line);
     fclose(f);
-    if (r.n < MIN_STEPS) return HT_OK;
-    a->starts++;
-    a->first_excess_ns += (double)r.first_ns - (double)r.others_ns / (double)(r.n - 1);
+    if (r.n >= MIN_STEPS) take_excess(&r);
     return HT_OK;
 }
 
@@ -140,12 +150,32 @@ struct ht_replay_parts ht_replay_parts(const struct ht_replay_account *a, const 
         add(&relaunch, json_object_get(row, "relaunch_s"));
         add(&load, json_object_get(row, "loading_s"));
     }
-    double excess_s = a->starts ? a->first_excess_ns * 1e-9 / (double)a->starts : 0;
+    double excess_s = a->starts ? (double)a->first_excess_ns * 1e-9 / (double)a->starts : 0;
     p.detect_s = speed * value_of(detect);
     p.plan_s = speed * value_of(plan);
-    p.relaunch_s = speed * (value_of(relaunch) + (excess_s > 0 ? excess_s : 0));
+    p.relaunch_s = speed * (value_of(relaunch) + excess_s);
     p.load_s = speed * value_of(load);
     p.stop_s = speed * value_of(stop);
+    p.saves = a->saves;
     p.stall_s = a->saves ? speed * (double)a->stall_ns * 1e-9 / (double)a->saves : 0;
     return p;
+}
+
+static double both(double a, int64_t n, double b, int64_t m)
+{
+    return n + m ? (a * (double)n + b * (double)m) / (double)(n + m) : 0;
+}
+
+struct ht_replay_parts ht_replay_parts_of_both(const struct ht_replay_parts *a, const struct ht_replay_parts *b)
+{
+    int64_t all_a = a->losses + a->changes, all_b = b->losses + b->changes;
+    return (struct ht_replay_parts){.detect_s = both(a->detect_s, a->losses, b->detect_s, b->losses),
+                                    .plan_s = both(a->plan_s, a->losses, b->plan_s, b->losses),
+                                    .relaunch_s = both(a->relaunch_s, all_a, b->relaunch_s, all_b),
+                                    .load_s = both(a->load_s, all_a, b->load_s, all_b),
+                                    .stop_s = both(a->stop_s, a->changes, b->stop_s, b->changes),
+                                    .stall_s = both(a->stall_s, a->saves, b->stall_s, b->saves),
+                                    .losses = a->losses + b->losses,
+                                    .changes = a->changes + b->changes,
+                                    .saves = a->saves + b->saves};
 }

@@ -179,7 +179,7 @@ static inline struct ht_options ht_options_default(void)
         .measure = {.repeat = 9},
         .launch = {.start_timeout = 10},
         .day = {.detect_s = -1, .plan_s = -1, .relaunch_s = -1, .quiet_s = -1},
-        .replay = {.speed = 100, .drill_changes = 12},
+        .replay = {.speed = 100, .drill_changes = 16},
         .elastic = {.least = 1,
                     .wait_s = 60,
                     .quiet_s = 5,
