@@ -80,9 +80,8 @@ const struct ht_command ht_cmd_replay = {
             "Nodes of --cluster come and go as those of the trace do, --speed times as fast; ranks of lost ones are "
             "killed. The supervisor is that of elastic, with each policy. Under the emulated clock an iteration takes "
             "its modelled time divided by --speed. docs/goodput.md says what is compared.",
-    .example =
-        "hetbench replay --model gpt-mini --cluster tests/data/spot-mini.yaml --data text.txt --store /data/run "
-        "--trace oobleck-p3",
+    .example = "hetbench replay --model gpt-mini --cluster tests/data/spot-mini.yaml --data text.txt --store /data/run "
+               "--trace oobleck-p3",
     .groups = HT_OPT_MODEL | HT_OPT_SCENARIO | HT_OPT_TRAIN | HT_OPT_SPOT,
     .min_words = 0,
     .max_words = 0,

@@ -77,8 +77,9 @@ static enum ht_status prepare(struct replay *x)
     if (!status) status = check_day(x);
     if (status) return status;
     int64_t half = (x->in->drill_changes + 1) / 2, gap_ns = llround(GAP_S * x->in->speed * 1e9);
-    ht_replay_draw(x->cluster, half, gap_ns, (uint64_t)x->in->seed + 1, &x->before);
-    ht_replay_draw(x->cluster, half, gap_ns, (uint64_t)x->in->seed + 2, &x->after);
+    /* A day ends with its last change, which nothing follows. */
+    ht_replay_draw(x->cluster, half + 1, gap_ns, (uint64_t)x->in->seed + 1, &x->before);
+    ht_replay_draw(x->cluster, half + 1, gap_ns, (uint64_t)x->in->seed + 2, &x->after);
     if (mkdir(x->in->dir, 0777) != 0 && errno != EEXIST)
         return ht_fail(x->err, HT_BAD_INPUT, "--store: %s: cannot be made: %s", x->in->dir, strerror(errno));
     return HT_OK;

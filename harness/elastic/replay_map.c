@@ -180,10 +180,10 @@ enum ht_status ht_replay_map(const struct ht_spot_trace *t, const int32_t *kind_
         bool first = m.now_ns == t->events[0].time_ns;
         for (; i < t->n_events && t->events[i].time_ns == m.now_ns; i++)
             take_event(&l, noticed, &t->events[i], kind_of[t->events[i].node]);
-        size_t before = out->trace.n_events;
+        int64_t before = out->joins + out->losses;
         follow_all(&m, &l, first);
         out->moments += !first;
-        out->changing += !first && out->trace.n_events > before;
+        out->changing += !first && out->joins + out->losses > before;
         if (most_changes && out->changing == most_changes) break;
     }
     free(noticed);

@@ -82,7 +82,7 @@ START_TEST(test_map_by_hand)
     }
     ck_assert_int_eq(d.trace.events[2].node, d.trace.events[3].node);
     ck_assert_int_eq(d.moments, 8);
-    ck_assert_int_eq(d.changing, 3);
+    ck_assert_int_eq(d.changing, 2);
     ht_local_day_free(&d);
 }
 END_TEST
