@@ -222,6 +222,15 @@ static enum ht_status none_is_whole(const struct ht_node_stores *s, struct ht_ve
                    ht_shown(s->options->state.store, where, sizeof(where)), (long long)newest.step, why);
 }
 
+/* Removes the remote store's only step, which never became whole, so that the next one is its first again. */
+static void forget_first(const struct ht_node_stores *s, struct ht_version v)
+{
+    char where[256];
+    fprintf(stderr, "%s: step %lld never became whole: it is removed\n",
+            ht_shown(s->options->state.store_remote, where, sizeof(where)), (long long)v.step);
+    ht_store_remove(s->options->state.store_remote, v);
+}
+
 /* Finds the newest version that the stores have whole, and reads its facts; s->resumes tells whether there is one. Steps before
    `least` do not count: a checkpoint is newer. */
 static enum ht_status find_whole(struct ht_node_stores *s, struct ht_catalog *own, int64_t least,
@@ -248,7 +257,10 @@ static enum ht_status find_whole(struct ht_node_stores *s, struct ht_catalog *ow
         if (!s->resumes) ht_catalog_free(&s->catalog);
         if (i == 0) first = why;
     }
-    if (status == HT_OK && n && !s->resumes && !first_only) status = none_is_whole(s, versions[0], first.text, err);
+    if (status == HT_OK && n && !s->resumes && !first_only)
+        status = none_is_whole(s, versions[0], first.text, err);
+    else if (status == HT_OK && n && !s->resumes && s->rank == 0)
+        forget_first(s, versions[0]);
     free(versions);
     return status;
 }
