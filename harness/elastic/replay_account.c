@@ -52,7 +52,7 @@ static void take_event(struct reading *r, const json_t *o)
     } else if (!strcmp(name, "saving")) {
         r->saving_ns = at_ns;
     } else if (!strcmp(name, "saved") && r->saving_ns) {
-        r->a->stall_ns += at_ns - r->saving_ns;
+        r->a->stall_ns += at_ns - (r->since_ns ? r->since_ns : r->saving_ns);
         r->a->saves++;
         HT_PUSH(r->a->saved_ns, r->a->n_saved, r->a->saved_cap, at_ns);
         r->since_ns = at_ns;

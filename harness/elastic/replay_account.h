@@ -19,9 +19,10 @@ struct ht_replay_account {
     int64_t end_ns;              /* later events do not count */
     struct ht_step_time *useful; /* [n_useful] by step: those that no later incarnation has done again */
     size_t n_useful, useful_cap;
-    int64_t useful_ns, lost_steps, lost_ns, saves, stall_ns;
-    int64_t last_step; /* that any incarnation has ended, after the end as well */
-    int64_t *saved_ns; /* [saves] their ends, ascending */
+    int64_t useful_ns, lost_steps, lost_ns;
+    int64_t saves, stall_ns; /* from the end of the step before */
+    int64_t last_step;       /* that any incarnation has ended, after the end as well */
+    int64_t *saved_ns;       /* [saves] their ends, ascending */
     size_t n_saved, saved_cap;
     int64_t starts; /* incarnations with at least MIN_STEPS steps, */
     int64_t
