@@ -228,17 +228,17 @@ static struct sums simulated_sums(const struct ht_day *d)
                          .changes = d->changes};
 }
 
-/* Makes a policy's row. drill: its parts, which the simulated day has. */
-static json_t *row_json(const struct ht_replay_run *r, const struct ht_replay_parts *drill, const struct ht_day *day)
+/* Makes a policy's row. own, drill: the replay's parts, and the drills', which the simulated day has. */
+static json_t *row_json(const struct ht_replay_run *r, const struct ht_replay_parts *own,
+                        const struct ht_replay_parts *drill, const struct ht_day *day)
 {
-    struct ht_replay_parts own = ht_replay_parts(&r->account, r->recoveries, r->speed);
-    struct sums measured = measured_sums(r, &own), simulated = simulated_sums(day);
+    struct sums measured = measured_sums(r, own), simulated = simulated_sums(day);
     double ettr = measured.all_s > 0 ? measured.useful_s / measured.all_s : 0;
     json_t *row =
         json_pack("{s:s,s:s,s:f,s:f,s:f}", "policy", r->policy->name, "system", r->policy->system, "ettr_measured",
                   ettr, "ettr_simulated", ht_day_ettr(day), "difference_points", 100 * (ettr - ht_day_ettr(day)));
     json_object_set_new(row, "keep_nodes", r->policy->keeps_shape ? json_integer(r->keep_nodes) : json_null());
-    json_object_set_new(row, "measured", sums_json(&measured, &own));
+    json_object_set_new(row, "measured", sums_json(&measured, own));
     json_object_set_new(row, "simulated", sums_json(&simulated, drill));
     json_object_set_new(
         row, "drill",
@@ -284,24 +284,28 @@ static enum ht_status run_policy(const struct replay *x, const struct ht_policy 
 {
     char dir[PATH_MAX];
     struct ht_replay_run r = {0};
-    struct ht_replay_parts before, after, drill;
-    struct ht_day day = {0};
+    struct ht_replay_parts before, after, drill, own;
+    struct ht_day day = {0}, explained = {0};
     snprintf(dir, sizeof(dir), "%.3000s/%s", x->in->dir, policy->name);
     enum ht_status status = run_drill(x, policy, &x->before, "before", &before);
     if (!status) status = run(x, policy, &x->day, dir, &r);
     if (!status) status = run_drill(x, policy, &x->after, "after", &after);
     if (!status) {
         drill = ht_replay_parts_of_both(&before, &after);
+        own = ht_replay_parts(&r.account, r.recoveries, r.speed);
         status = simulate(x, policy, &drill, &day);
     }
+    if (!status) status = simulate(x, policy, &own, &explained);
     if (!status) {
-        json_t *row = row_json(&r, &drill, &day);
+        json_t *row = row_json(&r, &own, &drill, &day);
+        json_object_set_new(row, "ettr_of_own_parts", json_real(ht_day_ettr(&explained)));
         json_array_append_new(rows, row);
         say(x, row);
         status = check_losses(x, &r, row);
     }
     ht_replay_run_free(&r);
     ht_day_free(&day);
+    ht_day_free(&explained);
     if (!status) ht_damage_remove(dir);
     return status;
 }

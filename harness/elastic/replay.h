@@ -5,15 +5,16 @@
  * machine's load drifts. Multiplied by the replay's speed they are modelled seconds.
  *
  *     {"trace", "cluster", "model", "batch", "obtained", "speed", "mapping", "local_nodes", "moments", "changing", "joins", "losses",
- *      "hours", "wall_s", "seed", "drill_seed", "save_steps", "quiet_s", "remote_bytes_per_s",
- *      "policies": [{"policy", "system", "keep_nodes", "ettr_measured", "ettr_simulated", "difference_points", "losses_equal",
- *                    "checked_steps", "incarnations", "killed_processes", "wall_s",
+ *      "hours", "seed", "drill_seed", "save_steps", "quiet_s", "remote_bytes_per_s",
+ *      "policies": [{"policy", "system", "keep_nodes", "ettr_measured", "ettr_simulated", "difference_points", "ettr_of_own_parts",
+ *                    "losses_equal", "checked_steps", "incarnations", "killed_processes", "wall_s",
  *                    "measured":  {"useful_s", "lost_s", "stalls_s", "other_s", "steps", "lost_steps", "saves", "step_s", "recoveries",
  *                                  "changes", "parts"},
  *                    "simulated": {the same}}]}
  *
  * All times are modelled seconds but "wall_s". parts: {"detect_s", "plan_s", "relaunch_s", "load_s", "stop_s", "stall_s"}, measured in
- * the replay, and in the drill, from where the simulation has them.
+ * the replay, and in the drills, from where the simulation has them. ettr_of_own_parts: simulated with the replay's own parts instead,
+ * which leaves of the difference what is the simulation's.
  */
 #ifndef HT_HARNESS_ELASTIC_REPLAY_H
 #define HT_HARNESS_ELASTIC_REPLAY_H

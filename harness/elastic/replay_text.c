@@ -22,9 +22,9 @@ static const char *text(const json_t *o, const char *key)
 
 static void print_policies(const json_t *replay, FILE *out)
 {
-    struct ht_table *t =
-        ht_table_create("<policy|>ETTR measured|>simulated|>points apart|>steps|>simulated|>lost|>simulated|"
-                        ">recoveries|>simulated|>changes|>simulated|>step|>simulated|<losses");
+    struct ht_table *t = ht_table_create(
+        "<policy|>ETTR measured|>simulated|>points apart|>of own parts|>steps|>simulated|>lost|>simulated|"
+        ">recoveries|>simulated|>changes|>simulated|>step|>simulated|<losses");
     const json_t *p;
     size_t i;
     json_array_foreach(json_object_get(replay, "policies"), i, p)
@@ -35,6 +35,7 @@ static void print_policies(const json_t *replay, FILE *out)
         ht_table_cell(t, "%.3f", number(p, "ettr_measured"));
         ht_table_cell(t, "%.3f", number(p, "ettr_simulated"));
         ht_table_cell(t, "%+.1f", number(p, "difference_points"));
+        ht_table_cell(t, "%.3f", number(p, "ettr_of_own_parts"));
         for (size_t k = 0; k < HT_COUNT(pairs); k++)
             for (size_t s = 0; s < HT_COUNT(sides); s++)
                 ht_table_cell(t, "%.0f", number(json_object_get(p, sides[s]), pairs[k]));
@@ -92,7 +93,8 @@ static void csv_header(FILE *out)
 {
     fputs("trace,cluster,model,speed,local_nodes,changing,joins,losses,hours,seed,drill_seed,save_steps,remote_bytes_"
           "per_s,"
-          "policy,keep_nodes,ettr_measured,ettr_simulated,difference_points,losses_equal,checked_steps,incarnations,"
+          "policy,keep_nodes,ettr_measured,ettr_simulated,difference_points,ettr_of_own_parts,losses_equal,checked_"
+          "steps,incarnations,"
           "killed_processes,wall_s",
           out);
     for (size_t s = 0; s < HT_COUNT(sides); s++) {
@@ -106,7 +108,8 @@ void ht_replay_csv(const json_t *r, FILE *out)
 {
     static const char *const shared[] = {"speed", "local_nodes", "changing",   "joins",      "losses",
                                          "hours", "seed",        "drill_seed", "save_steps", "remote_bytes_per_s"};
-    static const char *const own[] = {"keep_nodes", "ettr_measured", "ettr_simulated", "difference_points"};
+    static const char *const own[] = {"keep_nodes", "ettr_measured", "ettr_simulated", "difference_points",
+                                      "ettr_of_own_parts"};
     static const char *const rest[] = {"checked_steps", "incarnations", "killed_processes", "wall_s"};
     const json_t *p;
     size_t i;
