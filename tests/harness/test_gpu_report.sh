@@ -29,7 +29,7 @@ while read -r name; do
 done <named
 
 # Every part once, with tiny models: all trainings have in_memory's bits, and the files are there and few.
-"$python" "$report" --rehearse --bin "$build" --minutes 4 --out done >out 2>&1 || {
+"$python" "$report" --rehearse --bin "$build" --minutes 60 --out done >out 2>&1 || {
     fail "the rehearsal ends with $?"
     tail -n 20 out
 }
@@ -75,10 +75,10 @@ EOF
 chmod +x bin/*
 status=0
 began=$(date +%s)
-"$python" "$report" --rehearse --bin bin --minutes 2 --out hung --budget kernels=4 --part kernels --part profile --part facts \
+"$python" "$report" --rehearse --bin bin --minutes 60 --out hung --budget kernels=4 --part kernels --part profile --part facts \
     --part step >out 2>&1 || status=$?
 [ "$status" = 1 ] || fail "with parts that fail the status is $status, expected 1"
-[ $(($(date +%s) - began)) -lt 60 ] || fail "a part that hangs was not given up"
+[ $(($(date +%s) - began)) -lt 280 ] || fail "a part that hangs was not given up"
 for line in "FAILED kernels: test_cuda_hangs_on_cpu: stopped after 4 s" "FAILED kernels: test_cuda_dies_on_cpu: exit status -11" \
     "FAILED profile: hetbench profile.*no such GPU" "^ok  step" "^NOT kernels" "^NOT profile"; do
     sed -n '/^== summary/,$p' out | grep -q -e "$line" || fail "the summary has no '$line': $(tail -n 20 out)"

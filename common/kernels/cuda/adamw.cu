@@ -77,17 +77,6 @@ static __device__ __forceinline__ bool not_finite(float x)
     return (__float_as_uint(x) & 0x7f800000u) == 0x7f800000u;
 }
 
-/* Loads N elements from x + i; zeros beyond `end`. */
-template <class T, int N>
-static __device__ __forceinline__ ht_pack<T, N> pack_or_zeros(const T *x, int64_t i, int64_t end)
-{
-    if (i + N <= end) return ht_pack_at<T, N>(x + i);
-    ht_pack<T, N> p = {};
-    for (int e = 0; e < N; e++)
-        if (i + e < end) p.x[e] = x[i + e];
-    return p;
-}
-
 template <class T, int N>
 __global__ void __launch_bounds__(CHECKERS)
     grad_check(const T *x, float scale, float factor, int64_t n, uint32_t *part_bad, double *part_squares)
@@ -101,26 +90,31 @@ __global__ void __launch_bounds__(CHECKERS)
     double sum = 0;
     if (end > n) end = n;
     int64_t n_tiles = (end - begin + TILE - 1) / TILE;
-    for (int64_t t = 0; t <= n_tiles; t++) {           /* tile t is on its way while tile t - 1 is added */
-        ht_pack<T, N> on_its_way[TILE / N / CHECKERS]; /* beyond the last tile: zeros, which nobody adds */
+    for (int64_t t = 0; t <= n_tiles; t++) { /* tile t is read, tile t - 1 added */
+        if (t < n_tiles) {
 #pragma unroll
-        for (int k = 0; k < TILE / N / CHECKERS; k++)
-            on_its_way[k] = pack_or_zeros<T, N>(x, begin + t * TILE + (k * CHECKERS + tid) * N, end);
+            for (int k = 0; k < TILE / N; k += CHECKERS) {
+                int64_t i = begin + t * TILE + (k + tid) * N;
+                ht_pack<T, N> p = {};
+                if (i + N <= end)
+                    p = ht_pack_at<T, N>(x + i);
+                else
+                    for (int e = 0; e < N; e++)
+                        if (i + e < end) p.x[e] = x[i + e];
+                ht_pack<float, N> v;
+#pragma unroll
+                for (int e = 0; e < N; e++) {
+                    v.x[e] = ht_load(p.x[e]);
+                    float g = __fmul_rn(v.x[e], scale);
+                    bad = bad || not_finite(v.x[e]) || not_finite(g) || not_finite(__fmul_rn(__fmul_rn(factor, g), g));
+                }
+                tiles[t & 1][k + tid] = v;
+            }
+        }
         if (t > 0 && tid < LANES) {
             const float *last = (const float *)tiles[(t - 1) & 1] + tid;
 #pragma unroll 16
             for (int i = 0; i < TILE; i += LANES) sum += (double)last[i] * (double)last[i];
-        }
-#pragma unroll
-        for (int k = 0; k < TILE / N / CHECKERS; k++) {
-            ht_pack<float, N> v;
-#pragma unroll
-            for (int e = 0; e < N; e++) {
-                v.x[e] = ht_load(on_its_way[k].x[e]);
-                float g = __fmul_rn(v.x[e], scale);
-                bad = bad || not_finite(v.x[e]) || not_finite(g) || not_finite(__fmul_rn(__fmul_rn(factor, g), g));
-            }
-            tiles[t & 1][k * CHECKERS + tid] = v;
         }
         __syncthreads();
     }

@@ -97,9 +97,9 @@ static void products(void)
     all_of(false, 300, 1, 64, 0);
     all_of(false, 1, 300, 64, 0);
     all_of(false, 64, 64, 4096, 0);
-    all_of(false, 256, 1601, 128, 7);
-    all_of(false, 1603, 256, 128, 5);
-    all_of(false, 128, 256, 1605, 3);
+    all_of(false, 16, 1601, 64, 7);
+    all_of(false, 1603, 16, 64, 5);
+    all_of(false, 32, 64, 1605, 3);
 }
 
 static void plain_products(void)
