@@ -51,7 +51,7 @@ static void print_parts(const json_t *replay, FILE *out)
     struct ht_table *t = ht_table_create("<policy|<of|>detection|>planning|>relaunch|>loading|>stopping|>save");
     const json_t *p;
     size_t i;
-    fputs("\nParts, modelled seconds: in the replay, and as simulated, from the drill.\n\n", out);
+    fputs("\nParts, modelled seconds: in the replay, and as simulated, from the drills.\n\n", out);
     json_array_foreach(json_object_get(replay, "policies"), i, p)
     {
         for (size_t s = 0; s < HT_COUNT(sides); s++) {
