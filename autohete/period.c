@@ -228,12 +228,12 @@ static enum ht_status choose(const struct autohete_planner *q, int64_t e, struct
 {
     *best = (struct autohete_outcome){.e = e};
     enum ht_status status = autohete_measure(q->scenario, q->costs, e, err, &best->f);
-    if (status == HT_OK) status = autohete_fit(q, err, best);
+    if (status == HT_OK) status = autohete_fit(q, INT64_MAX, err, best);
     if (status != HT_OK || q->forced) return status;
     struct autohete_outcome r = *best;
     while (r.solved == 1 && raise(q, &r)) {
         struct ht_error why = {0};
-        status = autohete_fit(q, &why, &r);
+        status = autohete_fit(q, best->simulated_ns, &why, &r);
         if (status != HT_OK && status != HT_INFEASIBLE) return ht_fail(err, status, "%s", why.text);
         if (status == HT_INFEASIBLE || r.simulated_ns >= best->simulated_ns) break;
         *best = r;
@@ -258,7 +258,7 @@ static enum ht_status refine(const struct autohete_planner *q, struct ht_error *
         box.lower.c = box.upper.c = c;
         box.lower.o = box.upper.o = o;
         enum ht_status status = autohete_search(&x.f, q->model, &box, &why, &x.s);
-        if (status == HT_OK) status = autohete_try(q, 1, &why, &x);
+        if (status == HT_OK) status = autohete_try(q, 1, r->simulated_ns, &why, &x);
         if (status == HT_INFEASIBLE) continue;
         if (status != HT_OK) return ht_fail(err, status, "%s", why.text);
         if (x.simulated_ns >= r->simulated_ns) continue;

@@ -51,14 +51,15 @@ static struct ht_plan plan_of(const struct autohete_planner *q, const struct aut
 
 /* ---- proof and simulation -------------------------------------------------------------------------------------- */
 
-enum ht_status autohete_try(const struct autohete_planner *q, int64_t ahead, struct ht_error *err,
+enum ht_status autohete_try(const struct autohete_planner *q, int64_t ahead, int64_t limit_ns, struct ht_error *err,
                             struct autohete_outcome *r)
 {
     struct ht_plan plan = plan_of(q, r, ahead);
     struct ht_candidate x;
     enum ht_status status = ht_candidate_prove(&ht_autohete, q->scenario, &plan, err, &x);
     r->needs = ht_candidate_needs(&x);
-    if (status == HT_OK) status = ht_candidate_simulate(&x, q->scenario, q->costs, err, &r->simulated_ns);
+    if (status == HT_OK)
+        status = ht_candidate_simulate_within(&x, q->scenario, q->costs, limit_ns, err, &r->simulated_ns);
     ht_candidate_free(&x);
     ht_plan_free(&plan);
     return status;
@@ -70,7 +71,8 @@ static void lower(int64_t *capacity, int64_t short_bytes, int64_t planned)
     if (short_bytes > 0) *capacity = *capacity - short_bytes < planned ? *capacity - short_bytes : planned - 1;
 }
 
-enum ht_status autohete_fit(const struct autohete_planner *q, struct ht_error *err, struct autohete_outcome *r)
+enum ht_status autohete_fit(const struct autohete_planner *q, int64_t limit_ns, struct ht_error *err,
+                            struct autohete_outcome *r)
 {
     struct ht_error why = {0};
     enum ht_status status = HT_INFEASIBLE;
@@ -78,7 +80,7 @@ enum ht_status autohete_fit(const struct autohete_planner *q, struct ht_error *e
     for (r->solved = 1;; r->solved++) {
         if (!q->forced) status = autohete_solve(&r->f, q->model, &q->box, err, &r->s);
         if (!q->forced && status != HT_OK) break;
-        status = autohete_try(q, 1, &why, r);
+        status = autohete_try(q, 1, limit_ns, &why, r);
         if (status != HT_INFEASIBLE || q->forced || r->solved == ROUNDS) break;
         lower(&r->f.device_capacity_bytes, r->needs.short_bytes[HT_DEVICE], q->model->device_bytes(&r->f, r->s));
         lower(&r->f.host_capacity_bytes, r->needs.short_bytes[HT_HOST], autohete_host_bytes(&r->f, r->s));
@@ -97,8 +99,9 @@ static enum ht_status fine_tune(const struct autohete_planner *q, const struct a
     *ahead = 1;
     for (int64_t a = 2; status == HT_OK && fetched > 0 && a <= r->f.layers; a *= 2) {
         struct autohete_outcome x = *r;
-        status = autohete_try(q, a, err, &x);
-        if (status != HT_OK || x.simulated_ns > best_ns - best_ns / 1000) continue;
+        int64_t limit_ns = best_ns - best_ns / 1000 + 1;
+        status = autohete_try(q, a, limit_ns, err, &x);
+        if (status != HT_OK || x.simulated_ns >= limit_ns) continue;
         best_ns = x.simulated_ns;
         *ahead = a;
     }
@@ -145,7 +148,7 @@ static enum ht_status choose(const struct autohete_planner *q, struct ht_error *
         if (q->e >= 0 && e != q->e) continue;
         *out = (struct autohete_outcome){.e = e};
         status = autohete_measure(q->scenario, q->costs, e, &why, &out->f);
-        if (status == HT_OK) status = autohete_fit(q, &why, out);
+        if (status == HT_OK) status = autohete_fit(q, INT64_MAX, &why, out);
         if (status != HT_OK && (!first.status || status != HT_INFEASIBLE)) first = why;
     }
     if (status != HT_OK) *err = first;
@@ -236,7 +239,7 @@ enum ht_status autohete_plan(const struct ht_system *self, const struct ht_scena
 }
 
 static const struct ht_knob knobs[] = {
-    {"c", "blocks with activation checkpointing, the first ones", .max = -1},
+    {"c", "blocks with activation checkpointing, the first ones", .max = -1, .planned = true},
     {"p", "blocks with parameter offloading, the first of the last o", .max = -1},
     {"o", "blocks with optimizer offloading, the last ones", .max = -1},
     {"C", "the blocks with activation checkpointing, instead of the first c", .kind = HT_VARIABLE_BLOCKS},

@@ -27,12 +27,13 @@ struct autohete_outcome {
 };
 
 /* Proves and simulates a plan: *r for this `ahead`. Fills in needs, also if it does not fit (HT_INFEASIBLE), and
-   simulated_ns. */
-enum ht_status autohete_try(const struct autohete_planner *q, int64_t ahead, struct ht_error *err,
+   simulated_ns, exact below limit_ns (ht_candidate_simulate_within). */
+enum ht_status autohete_try(const struct autohete_planner *q, int64_t ahead, int64_t limit_ns, struct ht_error *err,
                             struct autohete_outcome *r);
 
-/* Solves eq. 6 for r->f and r->e, and again with less memory until the plan's schedule fits. */
-enum ht_status autohete_fit(const struct autohete_planner *q, struct ht_error *err, struct autohete_outcome *r);
+/* Solves eq. 6 for r->f and r->e, and again with less memory until the plan's schedule fits. limit_ns: of the simulations. */
+enum ht_status autohete_fit(const struct autohete_planner *q, int64_t limit_ns, struct ht_error *err,
+                            struct autohete_outcome *r);
 
 /* Finds the plan by the period of overlapping iterations (period.c). */
 enum ht_status autohete_plan_by_period(const struct autohete_planner *q, struct ht_error *err,

@@ -39,16 +39,16 @@
 
 enum { REDUCE_ONCE, REDUCE_EACH, REPLICATE, BY_SPEED, REPLICATE_CKPT };
 
-#define KNOB_M "m", "sequences of a micro-batch of each rank", 1, 1 << 20, HT_VARIABLE_BY_RANK, false
-#define KNOB_COMMUNICATORS                                                                                             \
-    "communicators", "2: reduce-scatters have a communicator of their own", 1, 2, HT_VARIABLE_NUMBER, false
-#define KNOB_L "l", "micro-batches of each rank", 0, 1 << 20, HT_VARIABLE_BY_RANK, false
+#define KNOB_M             "m", "sequences of a micro-batch of each rank", .min = 1, .max = 1 << 20, .kind = HT_VARIABLE_BY_RANK
+#define KNOB_COMMUNICATORS "communicators", "2: reduce-scatters have a communicator of their own", .min = 1, .max = 2
+#define KNOB_L             "l", "micro-batches of each rank", .max = 1 << 20, .kind = HT_VARIABLE_BY_RANK
 
 static const struct ht_knob knobs[] = {
     {KNOB_M},
     {KNOB_L},
-    {"share", "weights of the shares of the parameters that the ranks hold", 0, 1000, HT_VARIABLE_BY_RANK, true},
-    {"keep", "1: whole parameters stay on the device from the first pass to the last", 0, 1, HT_VARIABLE_NUMBER, false},
+    {"share", "weights of the shares of the parameters that the ranks hold", .max = 1000, .kind = HT_VARIABLE_BY_RANK,
+     .decimal = true},
+    {"keep", "1: whole parameters stay on the device from the first pass to the last", .max = 1},
     {KNOB_COMMUNICATORS},
     HT_KNOB_C,
     {0},

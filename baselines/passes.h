@@ -7,7 +7,7 @@
 
 #define HT_KNOB_C                                                                                                      \
     {                                                                                                                  \
-        "c", "blocks with activation checkpointing, the first ones", 0, -1, HT_VARIABLE_NUMBER, false                  \
+        "c", "blocks with activation checkpointing, the first ones", .max = -1                                         \
     }
 
 /* Returns the forced c. Otherwise a system of full checkpointing (variant 1) checkpoints all blocks, others none. */

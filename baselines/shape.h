@@ -19,10 +19,12 @@ int64_t ht_shape_rank(const struct ht_shape *x, int64_t k, int64_t q, int64_t p)
 /*
  * Returns bytes that some device of the shape needs at least: of rank r of the first pipeline, with P parameters in its stages,
  *
- *     P (param + sum + states / (zero ? dp : 1)) + n A      sum: with several micro-batches
+ *     P (param + states / (zero ? dp : 1)) + max(n A, P sum + m A)
  *
- * n: micro-batches whose activations A a stage holds before its first backward pass, so that sums count beside A only if it runs
- * more. Logits, gradients, scratch and messages are left out.
+ * n: passes whose activations A, of the smallest stage, the device holds before its first backward pass. m: those that it holds
+ * once it has the sums of all its stages, after (v - 1) pp + 1 backward passes: n, unless fewer passes are left then. sum and m are
+ * 0 with one micro-batch, and with one round of several stages: a stage that has seen all micro-batches may have handed its sum on.
+ * Logits, gradients, scratch and messages are left out.
  */
 int64_t ht_shape_least_bytes(const struct ht_scenario *scenario, const struct ht_shape *x);
 

@@ -62,8 +62,10 @@ int64_t ht_shape_least_bytes(const struct ht_scenario *s, const struct ht_shape 
             }
             kept = ht_min(kept, bytes);
         }
-        int64_t sums = l > 1 ? params * ht_dtype_bytes(s->numerics.accumulate) : 0;
-        int64_t held = ahead < l * x->v ? sums + ahead * kept : ht_max(sums, ahead * kept);
+        bool together = l > 1 && (x->v == 1 || l > x->pp); /* the sums of all stages */
+        int64_t sums = together ? params * ht_dtype_bytes(s->numerics.accumulate) : 0;
+        int64_t beside = together ? ht_min(ahead, l * x->v - (x->v - 1) * x->pp - 1) : 0;
+        int64_t held = ht_max(ahead * kept, sums + beside * kept);
         int64_t states = params * ht_optimizer_state_bytes(&s->numerics) / (x->zero ? x->dp : 1);
         most = ht_max(most, params * ht_dtype_bytes(s->numerics.param) + states + held);
     }

@@ -17,7 +17,7 @@
  * size is the scenario's.
  *
  * The search knows of each candidate the memory and the time that it takes at least (baselines/shape.h). It comes to them by
- * that time, and builds, proves and simulates those that may be faster than the fastest so far. Not tried is what recomputes
+ * that time, and builds, proves and simulates those that may be faster than the fastest so far, until they surely are not. Not tried is what recomputes
  * more than a candidate of the same shape that fits: that is slower in all else. Whale's bounds are not computed, since its
  * stages are not equal: each of its shapes is tried.
  *
@@ -49,13 +49,15 @@ enum { MEGATRON, WHALE };
 /* clang-format on */
 
 static const struct ht_knob whale_knobs[] = {
-    DEGREES, {"recompute", "1: backwards recompute their blocks; else only where nothing else fits", .max = 1}, {0}};
+    DEGREES,
+    {"recompute", "1: backwards recompute their blocks; else only where nothing else fits", .max = 1, .planned = true},
+    {0}};
 static const struct ht_knob megatron_knobs[] = {
     DEGREES,
     {"v", "stages a device, interleaved; else the best", .min = 1, .max = -1},
     {"zero", "1: pipelines share the optimizer states, 0: they do not; else the best", .max = 1},
     {"recompute", "1: backwards recompute their blocks, 2: their attention; else only where nothing else fits",
-     .max = 2},
+     .max = 2, .planned = true},
     {0}};
 
 /* A shape that is tried, and what becomes of it. */
@@ -185,7 +187,8 @@ static void take(struct ht_plan *best, struct ht_plan *plan)
     *plan = (struct ht_plan){0};
 }
 
-/* Proves and simulates a candidate; takes its plan if it is the fastest so far. HT_INFEASIBLE if it does not fit. */
+/* Proves and simulates a candidate; takes its plan if it is the fastest so far. *ns: its time, or a
+   lower bound that is not below the fastest's. HT_INFEASIBLE if it does not fit. */
 static enum ht_status try_shape(struct sweep *s, struct candidate *x, struct ht_error *err, struct ht_plan *best,
                                 int64_t *ns)
 {
@@ -195,7 +198,7 @@ static enum ht_status try_shape(struct sweep *s, struct candidate *x, struct ht_
     *ns = 0;
     if (!status) status = ht_candidate_prove(s->self, s->scenario, &plan, err, &c);
     if (!status && !ht_settings_any_fit(s->settings))
-        status = ht_candidate_simulate(&c, s->scenario, s->profile, err, ns);
+        status = ht_candidate_simulate_within(&c, s->scenario, s->profile, s->least_ns, err, ns);
     x->fits = !status;
     s->fit += x->fits;
     if (x->fits && *ns < s->least_ns) {
@@ -328,11 +331,13 @@ static enum ht_status consider(struct sweep *s, struct candidate *x, struct ht_e
     } else if (x->bound_ns >= s->least_ns) {
         snprintf(c.why, sizeof c.why, "takes longer than the fastest so far at best");
     } else {
+        int64_t least_ns = s->least_ns;
         status = try_shape(s, x, &why, best, &ns);
         if (status && status != HT_INFEASIBLE) return ht_fail(err, status, "%s", why.text);
         if (status) s->lacks = why.lacks;
         snprintf(c.why, sizeof c.why, "%.*s", HT_CANDIDATE_TEXT - 1, status ? why.text : "slower");
-        c.iteration_s = 1e-9 * (double)ns;
+        if (ns < least_ns) c.iteration_s = 1e-9 * (double)ns;
+        if (ns >= least_ns) c.gave_up_s = 1e-9 * (double)ns;
     }
     HT_PUSH(best->considered, best->n_considered, best->considered_cap, c);
     return HT_OK;
@@ -342,7 +347,8 @@ static enum ht_status consider(struct sweep *s, struct candidate *x, struct ht_e
 static void mark_taken(const struct sweep *s, struct ht_plan *out)
 {
     for (size_t i = 0; i < out->n_considered; i++)
-        if (s->all[i].fits && out->considered[i].iteration_s <= 1e-9 * (double)s->least_ns) {
+        if (s->all[i].fits && out->considered[i].gave_up_s == 0 &&
+            out->considered[i].iteration_s <= 1e-9 * (double)s->least_ns) {
             snprintf(out->considered[i].why, sizeof out->considered[i].why, "taken");
             return;
         }
@@ -357,13 +363,14 @@ static const struct ht_variable *forced(const struct ht_settings *settings, cons
     return v || strcmp(form, "blocks") ? v : ht_setting_variable(settings, "halves");
 }
 
-/* Takes a plan that is forced as a whole. */
+/* Takes a plan that is forced as a whole. Interleaved stages are equal: their plan has no blocks. */
 static enum ht_status take_forced(const struct ht_settings *settings, struct ht_error *err, struct ht_plan *out)
 {
     if (ht_setting_variable(settings, "blocks") && ht_setting_variable(settings, "halves"))
         return ht_fail(err, HT_BAD_INPUT, "blocks and halves are both set; expected one of them");
     for (size_t i = 0; i < HT_COUNT(forms); i++) {
         const struct ht_variable *v = forced(settings, forms[i]);
+        if (!v && !strcmp(forms[i], "blocks") && ht_setting(settings, "v", 1) > 1) continue;
         if (!v)
             return ht_fail(err, HT_BAD_INPUT,
                            "%s is not set; expected pipelines, l, blocks and place together, or none of them",

@@ -4,11 +4,13 @@ Measures how long advise searches over all systems: until it has a first answer,
 
     advise.py HETBENCH [CASE..]        default: all cases
 
-A case is interrupted after the seconds that a first answer may take, and has to have one; then it runs to its end. The
-processor's time stands beside the clock's, which others on the machine lengthen. The answers of both runs are
-verified: the first must not be faster than the proven one.
+A case is interrupted once the process has used as many seconds of processor time as a first answer may take, and has to
+have one: on two free cores that is no later than the limit. Then it runs to its end. The processor's time stands beside the
+clock's, which others on the machine lengthen. The answers of both runs are verified: the first must not be faster than the
+proven one.
 """
 import json
+import os
 import resource
 import signal
 import subprocess
@@ -18,19 +20,25 @@ import time
 CASES = {  # arguments, seconds to a first answer, seconds to the proof
     "8 GPUs, two kinds": (["--model", "llama-7b", "--gpus", "a100-40gb:4,v100-32gb:4", "--ram", "512GB"], 10, 60),
     "8 GPUs, one kind": (["--model", "llama-13b", "--gpus", "a100-80gb:8", "--ram", "2TB"], 10, 60),
-    "64 GPUs": (["--model", "llama-30b", "--gpus", "/".join(["a100-80gb:8"] * 8), "--ram", "2TB", "--nic", "infiniband-hdr"], 30, 600),
+    "64 GPUs": (["--model", "llama-30b", "--gpus", "a100-80gb:8x8", "--ram", "2TB", "--nic", "infiniband-hdr"], 30, 600),
 }
+
+
+def processor_s(pid):
+    """Returns the processor time that a child has used so far."""
+    fields = open(f"/proc/{pid}/stat", encoding="ascii").read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def search(hetbench, arguments, interrupt_s=None):
     """Returns (answer, seconds, processor seconds)."""
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     process = subprocess.Popen([hetbench, "advise", "--json", *arguments], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    if interrupt_s:
-        try:
-            process.wait(interrupt_s)
-        except subprocess.TimeoutExpired:
+    while interrupt_s and process.poll() is None:
+        if processor_s(process.pid) >= interrupt_s:
             process.send_signal(signal.SIGINT)
+            break
+        time.sleep(0.05)
     out, _ = process.communicate()
     took, after = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
     if process.returncode not in (0, 130):

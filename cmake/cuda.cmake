@@ -97,9 +97,9 @@ function(ht_nccl_on_cpu_test)
     return()
   endif()
   add_library(nccl_on_cpu SHARED ${here}/nccl.c)
-  target_include_directories(nccl_on_cpu BEFORE PUBLIC ${here})
+  target_include_directories(nccl_on_cpu BEFORE PUBLIC ${here} PRIVATE ${CMAKE_SOURCE_DIR})
   target_link_libraries(nccl_on_cpu PRIVATE Threads::Threads)
-  add_executable(test_nccl_ranks ${here}/test_nccl_ranks.c ${CMAKE_SOURCE_DIR}/common/comm/nccl_real.c)
+  add_executable(test_nccl_ranks ${here}/test_nccl_ranks.c ${here}/cuda.c ${CMAKE_SOURCE_DIR}/common/comm/nccl_real.c)
   target_compile_definitions(test_nccl_ranks PRIVATE HT_HAVE_NCCL)
   target_link_libraries(test_nccl_ranks PRIVATE nccl_on_cpu ht_common_comm deps_check)
   add_test(NAME common/comm/nccl_on_cpu COMMAND test_nccl_ranks)
@@ -149,7 +149,8 @@ function(ht_cuda_backend_on_cpu_test)
     return()
   endif()
   add_executable(test_cuda_backend_on_cpu ${here}/test_cuda_backend.c ${here}/cuda_runtime.c
-                                          ${CMAKE_SOURCE_DIR}/common/backend/cuda_real.c)
+                                          ${CMAKE_SOURCE_DIR}/common/backend/cuda_real.c
+                                          ${CMAKE_SOURCE_DIR}/common/comm/nccl_real.c) # without NCCL
   target_include_directories(test_cuda_backend_on_cpu SYSTEM PRIVATE ${HT_CUDA_INCLUDE})
   target_compile_definitions(test_cuda_backend_on_cpu PRIVATE HT_HAVE_CUDA HT_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
   # The kernels' include folder, with a cuda_runtime_api.h of its own, is for C++ only.

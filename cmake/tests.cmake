@@ -57,7 +57,12 @@ endforeach()
 
 # hetbench on GPUs of threads, for ranks with a GPU each.
 if(TARGET ht_harness_cli)
-  add_executable(hetbench_fake_gpus harness/hetbench.c tests/support/fake_gpus/api.c ${CMAKE_BINARY_DIR}/commit.c)
+  # NCCL is a stand-in as well, opened at run time (HT_NCCL), which finds the emulated device in the program.
+  add_executable(hetbench_fake_gpus harness/hetbench.c tests/support/fake_gpus/api.c tests/support/fake_gpus/cuda.c
+                 common/comm/nccl_real.c ${CMAKE_BINARY_DIR}/commit.c)
+  set_target_properties(hetbench_fake_gpus PROPERTIES ENABLE_EXPORTS ON)
+  target_compile_definitions(hetbench_fake_gpus PRIVATE HT_HAVE_NCCL)
+  target_include_directories(hetbench_fake_gpus BEFORE PRIVATE ${CMAKE_SOURCE_DIR}/tests/support/nccl_on_cpu)
   add_dependencies(hetbench_fake_gpus commit)
   target_include_directories(hetbench_fake_gpus PRIVATE ${CMAKE_SOURCE_DIR})
   target_link_libraries(hetbench_fake_gpus PRIVATE ht_harness_cli ht_test_support)
@@ -71,7 +76,7 @@ foreach(file ${scripts})
   set_tests_properties(harness/${short}.sh PROPERTIES TIMEOUT 900 SKIP_RETURN_CODE 77)
 endforeach()
 # The longest begin first, since the last one to end would run alone. ctest knows by itself only what an earlier run took.
-set(longest parity hosts lohan docs emu ranks gpu_report experiment ranks_kill profile disk fsdp ranks_state cephalo_emu ranks_overflow systems)
+set(longest parity hosts lohan docs lesson emu ranks gpu_report experiment ranks_kill profile disk fsdp ranks_state cephalo_emu ranks_overflow systems)
 set(cost 100)
 foreach(short ${longest})
   set_tests_properties(harness/${short}.sh PROPERTIES COST ${cost})
@@ -79,7 +84,7 @@ foreach(short ${longest})
 endforeach()
 # What mostly sleeps: ./check runs these one after the other, beside the tests that compute. Not the emulated clock's, whose
 # ops are held for a time that work beside them must not take.
-foreach(short hosts gpu_report)
+foreach(short hosts elastic_hosts gpu_report)
   set_tests_properties(harness/${short}.sh PROPERTIES LABELS waits)
 endforeach()
 # Some 40 s on two cores; what hangs over several ranks is to fail soon. Sanitizers are slower.

@@ -4,6 +4,6 @@
 
 #include "common/plan/system.h"
 
-extern const struct ht_system ht_example_stream;
+extern const struct ht_system ht_example_stream, ht_example_by_speed;
 
 #endif

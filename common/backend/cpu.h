@@ -91,6 +91,7 @@ struct ht_cpu_options {
     const struct ht_cpu_fault *faults; /* [n_faults], the caller's */
     int32_t n_faults;
     struct ht_comm *comm;             /* of the schedule's ranks, when each is a process; NULL: one process */
+    bool sums_in_order;               /* over ranks, in their order, though the transport adds up on GPUs in another */
     struct ht_disk *disk;             /* of this rank's node; NULL: none (ht_cpu_set_disk) */
     bool foreign_device;              /* device memory is not this process's to touch: a GPU's */
     const struct ht_cpu_split *split; /* copied. NULL: one thread each for device and host, not pinned */

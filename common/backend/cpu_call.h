@@ -105,6 +105,8 @@ void ht_cpu_inject(const struct ht_cpu_call *c);
 /* ---- cpu_comm.c: between ranks ---- */
 enum ht_status ht_cpu_all_gather(struct ht_cpu_call *c);
 enum ht_status ht_cpu_reduce_scatter(struct ht_cpu_call *c);
+/* Returns true if every member of a reduce-scatter's group has a whole gradient. */
+bool ht_cpu_scatters_whole(const struct ht_schedule *s, int32_t op);
 enum ht_status ht_cpu_all_reduce(struct ht_cpu_call *c);
 enum ht_status ht_cpu_send_receive(struct ht_cpu_call *c); /* SEND and RECEIVE */
 /* Functions of a pass's struct ht_part_link; ctx: its call, which gets the status of an error. */

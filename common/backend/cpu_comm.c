@@ -5,7 +5,6 @@
  */
 #include "common/backend/cpu_call.h"
 #include "common/base/array.h"
-#include "common/base/half.h"
 #include "common/model/halves.h"
 #include "common/comm/tags.h"
 
@@ -104,6 +103,15 @@ static int32_t find_without(struct ht_cpu_call *c, struct group *g, enum ht_tens
     return first;
 }
 
+bool ht_cpu_scatters_whole(const struct ht_schedule *s, int32_t op)
+{
+    int32_t match = s->ops[op].match, i = op;
+    while (i > 0 && s->ops[i - 1].match == match) i--;
+    for (; i < s->n_ops && s->ops[i].match == match; i++)
+        if (effect_of(s, i, HT_GRAD, false, HT_CPU_READ) < 0) return false;
+    return true;
+}
+
 static const struct ht_buffer *buffer_of(struct ht_cpu_call *c, enum ht_tensor_class class, bool shard, unsigned flags,
                                          int64_t bytes)
 {
@@ -147,19 +155,6 @@ static enum ht_status gather(struct ht_cpu_call *c, struct group *g, int64_t *co
                               counts, type_of(c->args.dtype), c->err);
 }
 
-/* Widens the n 16-bit values in the second half of the memory to FP32 in place: none is overwritten before it is
-   read. */
-static void widen(void *data, int64_t n, enum ht_dtype type)
-{
-    char *to = data, *from = to + 2 * n;
-    for (int64_t i = 0; i < n; i++) {
-        uint16_t x;
-        memcpy(&x, from + 2 * i, sizeof(x));
-        float wide = type == HT_F16 ? ht_f16_to_f32(x) : ht_bf16_to_f32(x);
-        memcpy(to + 4 * i, &wide, sizeof(wide));
-    }
-}
-
 /* Returns the type of the group's sum: fresh gradients, or sums of each rank's own. */
 static enum ht_dtype type_of_sum(struct ht_cpu_call *c, int32_t op)
 {
@@ -190,8 +185,8 @@ static enum ht_status scatter(struct ht_cpu_call *c, struct group *g, int64_t *c
     char *sum = (char *)shard->data + (mine - counts[g->me] * each);
     enum ht_status status = ht_comm_reduce_scatter(c->options->comm, team_of(g), c->op->match,
                                                    whole ? whole->data : NULL, sum, counts, type_of(type), c->err);
-    if (!status && kept != type) widen(shard->data, counts[g->me], type);
-    if (!status && shard->bytes > mine) memset((char *)shard->data + mine, 0, (size_t)(shard->bytes - mine));
+    if (!status && kept != type) c->kernels->widen(c->device, shard->data, counts[g->me], type);
+    if (!status && shard->bytes > mine) c->kernels->zero(c->device, (char *)shard->data + mine, shard->bytes - mine);
     return status;
 }
 

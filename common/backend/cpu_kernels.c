@@ -1,5 +1,6 @@
 /* The CPU's table of kernels. */
 #include "common/backend/kernels.h"
+#include "common/base/half.h"
 #include "common/kernels/convert.h"
 #include "common/kernels/grad_sum.h"
 
@@ -69,6 +70,19 @@ static void round_copy(void *device, struct ht_pool *pool, const float *from, vo
     ht_round_copy(pool, from, to, type, n);
 }
 
+/* None is overwritten before it is read. */
+static void widen(void *device, void *data, int64_t n, enum ht_dtype type)
+{
+    char *to = data, *from = to + 2 * n;
+    (void)device;
+    for (int64_t i = 0; i < n; i++) {
+        uint16_t x;
+        memcpy(&x, from + 2 * i, sizeof(x));
+        float wide = type == HT_F16 ? ht_f16_to_f32(x) : ht_bf16_to_f32(x);
+        memcpy(to + 4 * i, &wide, sizeof(wide));
+    }
+}
+
 static void grad_sum(void *device, struct ht_pool *pool, void *acc, enum ht_dtype acc_type, const void *add,
                      enum ht_dtype add_type, int64_t n)
 {
@@ -116,6 +130,7 @@ const struct ht_kernels ht_cpu_kernels = {
     .head_backward = head_backward,
     .copy = copy,
     .zero = zero,
+    .widen = widen,
     .round_copy = round_copy,
     .grad_sum = grad_sum,
     .adamw = adamw,

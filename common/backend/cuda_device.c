@@ -51,6 +51,8 @@ enum ht_status ht_cuda_device_create(const struct ht_cpu_options *options, const
     d->param = options->numerics.param;
     d->seed = options->seed;
     d->rank = options->comm ? options->comm->rank : 0;
+    d->comm = options->comm;
+    d->sums_in_order = options->sums_in_order;
     pthread_mutex_init(&d->side_lock, NULL);
     pthread_mutex_init(&d->base_lock, NULL);
     struct ht_cpu_options host = *options;

@@ -31,9 +31,12 @@ struct ht_cuda_result {
     const void *log;            /* namely this one */
 };
 
+struct ht_cuda_lane;
+
 /* An op in flight. */
 struct ht_cuda_in_flight {
     struct ht_cuda_device *d;
+    const struct ht_cuda_lane *lane;   /* of an op between ranks; else NULL */
     void *context, *scratch, *partial; /* of its lane */
     void *begin, *end;                 /* events; NULL until first used */
     struct ht_cuda_results *results;
@@ -70,7 +73,9 @@ struct ht_cuda_memory {
 struct ht_cuda_device {
     const struct ht_cuda_api *api;
     int index;
-    int32_t rank; /* whose ops it runs */
+    int32_t rank;               /* whose ops it runs */
+    const struct ht_comm *comm; /* between the ranks; NULL: one rank */
+    bool sums_in_order;         /* of ranks, in their order */
     struct ht_model model;
     enum ht_dtype param;
     uint64_t seed; /* of the initial parameters */

@@ -154,6 +154,14 @@ static enum ht_status copy(struct ht_comm *c, void *to, const void *from, int64_
     return HT_OK;
 }
 
+/* Returns true for a collective that the transport carries out itself. */
+static bool is_native(const struct ht_comm *c, struct ht_team team, const void *a, const void *b)
+{
+    bool whole = c->ops->collective && team.n > 1;
+    for (int32_t i = 0; i < team.n; i++) whole &= has_whole(team, i);
+    return whole && (on_gpu(c, a) || on_gpu(c, b));
+}
+
 /*
  * Sends each rank's piece to every other rank: N (N - 1) messages, of which the longest takes as long as the whole. A
  * rank sends and receives as many bytes as in a ring.
@@ -163,6 +171,9 @@ enum ht_status ht_comm_all_gather(struct ht_comm *c, struct ht_team team, int32_
 {
     int64_t each = ht_comm_type_bytes(type);
     bool whole = has_whole(team, team.me);
+    if (is_native(c, team, mine, all))
+        return c->ops->collective(c, &(struct ht_comm_collective){HT_COMM_GATHER, team, tag, mine, all, counts, type},
+                                  err);
     const char *from = whole ? (char *)all + offset_of(counts, team.me) * each : mine;
     enum ht_status copied = whole ? copy(c, (char *)from, mine, counts[team.me] * each, err) : HT_OK;
     if (copied) return copied;
@@ -189,6 +200,9 @@ enum ht_status ht_comm_reduce_scatter(struct ht_comm *c, struct ht_team team, in
     int64_t each = ht_comm_type_bytes(type), stage = STAGE_BYTES / each, count = counts[team.me], longest = 0;
     bool whole = has_whole(team, team.me);
     const char *own = whole ? (const char *)all + offset_of(counts, team.me) * each : NULL;
+    if (is_native(c, team, mine, all))
+        return c->ops->collective(c, &(struct ht_comm_collective){HT_COMM_SCATTER, team, tag, all, mine, counts, type},
+                                  err);
     if (on_gpu(c, all) || on_gpu(c, mine)) {
         if (team.n == 1) return copy(c, mine, own, count * each, err);
         return ht_fail(err, HT_INFEASIBLE, "rank %d: %s does not add up buffers on GPUs; bring them to the host first",
@@ -229,6 +243,9 @@ enum ht_status ht_comm_reduce_scatter(struct ht_comm *c, struct ht_team team, in
 enum ht_status ht_comm_all_reduce(struct ht_comm *c, struct ht_team team, int32_t tag, void *data, int64_t count,
                                   enum ht_comm_type type, struct ht_error *err)
 {
+    if (is_native(c, team, data, NULL))
+        return c->ops->collective(c, &(struct ht_comm_collective){HT_COMM_REDUCE, team, tag, data, data, &count, type},
+                                  err);
     int64_t *counts = HT_NEW_ARRAY(int64_t, team.n);
     for (int32_t i = 0; i < team.n; i++) counts[i] = count / team.n + (i < count % team.n);
     char *mine = (char *)data + offset_of(counts, team.me) * ht_comm_type_bytes(type);

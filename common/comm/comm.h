@@ -12,7 +12,7 @@
  *
  * Order of additions. Every sum is x(0) + x(1) + x(2) + ..., from the left, in the team's order, in FP32; for 16-bit
  * types it is rounded once, at the end. So it depends neither on timing nor on the transport. (MPI_Reduce
- * promises no order, so it is not used.)
+ * promises no order, so it is not used.) Only sums of buffers on GPUs are a transport's own (nccl.h).
  *
  * Pieces. all_gather and reduce_scatter work on an array that is cut into one piece for each rank of the team, one
  * after the other in the team's order. Piece i has counts[i] elements; any of them may be 0.
@@ -45,6 +45,29 @@ struct ht_message {
 /* Handles a notification. Called on the progress thread; must be short and must not wait for a message. */
 typedef void (*ht_comm_listener)(void *ctx, int32_t from, const void *data, int64_t bytes);
 
+enum ht_comm_type { HT_COMM_BYTE, HT_COMM_F32, HT_COMM_F16, HT_COMM_BF16, HT_COMM_F64 };
+int64_t ht_comm_type_bytes(enum ht_comm_type t);
+
+/* Ranks that take part in a collective: n of them, this one at index `me`; all give them in one order. Teams that
+   communicate at the same time use different tags. */
+struct ht_team {
+    const int32_t *ranks;
+    int32_t n, me;
+    const bool *without; /* [n] or NULL: the rank has only its piece in all_gather and reduce_scatter */
+};
+
+/* A collective of buffers on GPUs, as the functions below have it; nobody is `without`. */
+enum ht_comm_kind { HT_COMM_GATHER, HT_COMM_SCATTER, HT_COMM_REDUCE };
+struct ht_comm_collective {
+    enum ht_comm_kind kind;
+    struct ht_team team;
+    int32_t tag;
+    const void *from; /* this rank's piece, or all pieces; for a reduction `to` */
+    void *to;
+    const int64_t *counts; /* [team.n]; for a reduction one */
+    enum ht_comm_type type;
+};
+
 struct ht_comm_ops {
     const char *name;
     /* Starts the message. Sets its word to 1 or 2 and wakes the waiter when it has ended. */
@@ -56,6 +79,8 @@ struct ht_comm_ops {
        copies between any two memories before it returns; false if it failed. */
     bool (*on_gpu)(const struct ht_comm *c, const void *p);
     bool (*copy)(struct ht_comm *c, void *to, const void *from, int64_t bytes);
+    /* (optional) Carries a collective out before it returns. Sums may be in any order, and rounded in between. */
+    enum ht_status (*collective)(struct ht_comm *c, const struct ht_comm_collective *what, struct ht_error *err);
     /* (optional) Returns why messages fail, once one has failed; NULL: the transport has no reason to give. */
     const char *(*reason)(const struct ht_comm *c);
 };
@@ -102,25 +127,14 @@ void ht_comm_notify(struct ht_comm *c, int32_t to, const void *data, int64_t byt
 
 /* ---- collectives: the calling thread blocks until the end -------------------------------------------------------- */
 
-enum ht_comm_type { HT_COMM_BYTE, HT_COMM_F32, HT_COMM_F16, HT_COMM_BF16, HT_COMM_F64 };
-int64_t ht_comm_type_bytes(enum ht_comm_type t);
-
-/* Ranks that take part in a collective: n of them, this one at index `me`; all give them in one order. Teams that
-   communicate at the same time use different tags. */
-struct ht_team {
-    const int32_t *ranks;
-    int32_t n, me;
-    const bool *without; /* [n] or NULL: the rank has only its piece in all_gather and reduce_scatter */
-};
-
 /* Gathers all ranks' pieces in `all`: counts[0] + counts[1] + .. elements of any type. Copies this rank's piece from
    `mine`, which may be its position in `all`. `all` is NULL for a rank without it, which only sends its piece. */
 enum ht_status ht_comm_all_gather(struct ht_comm *c, struct ht_team team, int32_t tag, const void *mine, void *all,
                                   const int64_t *counts, enum ht_comm_type type, struct ht_error *err);
 /* Sums all ranks' `all` and writes this rank's piece of the sum to `mine`, which may be its position in `all`. `all` is
    NULL for a rank without it, which adds nothing; zeros if all are without. Not for HT_COMM_BYTE. Uses 256 KiB for each
-   other rank beside the buffers. The host adds, so it returns HT_INFEASIBLE for buffers on GPUs, unless the team has
-   one rank. */
+   other rank beside the buffers. Buffers on GPUs are for a transport with collectives of its own, and for teams in which
+   nobody is `without`; else HT_INFEASIBLE, unless the team has one rank. */
 enum ht_status ht_comm_reduce_scatter(struct ht_comm *c, struct ht_team team, int32_t tag, const void *all, void *mine,
                                       const int64_t *counts, enum ht_comm_type type, struct ht_error *err);
 /* Sums all ranks' `data` in place. */

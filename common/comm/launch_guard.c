@@ -8,6 +8,8 @@
  * five. It ends with orted. Where orted makes a daemon of itself, so does the guard, which adopts it, and ssh ends as soon as the
  * daemon has found mpirun. Otherwise ssh stays.
  *
+ * orted removes its files when it ends, but not when it is killed: the guard gives it a folder of its own, and removes that.
+ *
  * A connection is silent if something that was sent has been sent three times. The kernel says so in /proc/net/tcp. If
  * nothing was sent, the kernel's keepalive finds out (launch_hosts.c sets it to 8 s).
  */
@@ -15,6 +17,7 @@
 
 #include "common/base/array.h"
 #include "common/base/clock.h"
+#include "common/comm/launch_keeper.h"
 #include "common/comm/launch_message.h"
 
 #include <errno.h>
@@ -30,7 +33,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_PORTS = 8, ESTABLISHED = 1, FIRST_POLLS_NS = 50000000, POLLS_NS = 500000000, LOST_S = 5 };
+enum { MAX_PORTS = 8, ESTABLISHED = 1, FIRST_POLLS_NS = 50000000, POLLS_NS = 500000000, LOST_S = 5, FOLDER = 4096 };
 
 /* Finds the ports that orted may connect to: those of each "tcp://ADDRESSES:PORT" or "tcp6://[ADDRESSES]:PORT" in its
    arguments, which stand in one word, such as "7.0;tcp://10.0.0.1:4711;tcp6://[fd00::1]:4712". Returns their number. */
@@ -90,6 +93,20 @@ static void say(const char *what)
     if (write(STDERR_FILENO, line, (size_t)n) < 0) return; /* nobody listens */
 }
 
+/* Makes a folder for orted's files, and names it in the environment. */
+static void make_folder(char folder[FOLDER])
+{
+    const char *base = getenv("TMPDIR");
+    int n = snprintf(folder, FOLDER, "%s/hetbench-daemon-XXXXXX", base && *base ? base : "/tmp");
+    if (n >= FOLDER || !mkdtemp(folder)) folder[0] = '\0'; /* orted finds a place, or says why not */
+    if (folder[0]) setenv("OMPI_MCA_orte_tmpdir_base", folder, 0);
+}
+
+static void remove_folder(const char *folder)
+{
+    if (folder[0]) ht_keeper_remove(folder);
+}
+
 /* Starts orted. Returns -1 on failure. */
 static pid_t start(char *const *words)
 {
@@ -145,7 +162,9 @@ static _Noreturn void guard_daemon(char *const *words, int64_t patience_s, int r
     unsigned ports[MAX_PORTS];
     int n_ports = find_ports(words, ports), waited = 0;
     unsigned char code = HT_FAILED;
+    char folder[FOLDER];
     setsid();
+    make_folder(folder);
     prctl(PR_SET_CHILD_SUBREAPER, 1UL);
     pid_t orted = start(words);
     signal(SIGPIPE, SIG_IGN); /* ssh may be gone */
@@ -153,7 +172,9 @@ static _Noreturn void guard_daemon(char *const *words, int64_t patience_s, int r
     if (orted > 0 && WIFEXITED(waited)) code = (unsigned char)WEXITSTATUS(waited);
     if (write(report, &code, 1) < 0 || code) kill_children();
     close(report);
-    _exit(watch(orted, patience_s, ports, n_ports, let_go));
+    int status = watch(orted, patience_s, ports, n_ports, let_go);
+    remove_folder(folder);
+    _exit(status);
 }
 
 /* Returns true if orted leaves a daemon behind. mpirun asks for that not with ssh itself, only with other agents. */
@@ -173,9 +194,13 @@ int ht_launch_guard(char *const *words)
     if (patience_s < 1) patience_s = 1;
     say(HT_LAUNCH_REACHED);
     if (!daemonizes(words)) {
+        char folder[FOLDER];
+        make_folder(folder);
         pid_t orted = start(words + 1);
         signal(SIGPIPE, SIG_IGN);
-        return orted < 0 ? HT_FAILED : watch(orted, patience_s, ports, n_ports, NULL);
+        int status = orted < 0 ? HT_FAILED : watch(orted, patience_s, ports, n_ports, NULL);
+        remove_folder(folder);
+        return status;
     }
     if (pipe2(report, O_CLOEXEC)) return HT_FAILED;
     pid_t pid = fork();

@@ -33,7 +33,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { TEXT = 8192, LINE = 2048, SAID = 900, MIN_DASHES = 10, GRACE_S = 5, NAME = 64, FEW = 3 };
+enum {
+    TEXT = 8192,
+    LINE = 2048,
+    SAID = 900,
+    MIN_DASHES = 10,
+    GRACE_S = 5,
+    NAME = 64,
+    FEW = 3,
+    SILENT_MS = 5000,
+    LOOKS_MS = 500
+};
 
 /* Hosts that have come so far, in the order of their coming. */
 struct names {
@@ -46,6 +56,8 @@ struct output {
     size_t n;
     bool late;                       /* the start did not go on */
     bool begun;                      /* the ranks have */
+    int64_t silent_ms;               /* since when a host has not acknowledged an interrupt; 0: it has */
+    char silent[256];                /* the host that was given up for that */
     struct names reached, connected; /* before that: hosts whose guard began, whose daemon has found mpirun */
     int64_t moved_ms;                /* when the start last went on */
     bool framed;                     /* inside a block of mpirun's */
@@ -248,6 +260,10 @@ static enum ht_status outcome(const struct output *o, int waited, const char *ho
     const char *noticed = strstr(o->mpirun, "mpirun noticed that process rank"),
                *lost = strstr(o->mpirun, "lost communication with a remote daemon");
     if (code == 0) return HT_OK;
+    if (o->silent[0]) {
+        if (!strstr(o->silent, " or ")) lose(loss, -1, o->silent);
+        return ht_fail(err, HT_FAILED, "host %s was lost, which ends all ranks", o->silent);
+    }
     if (code == 127) return ht_fail(err, HT_INFEASIBLE, "mpirun is not installed (Debian: openmpi-bin)");
     if (lost && (lost = strstr(lost, "Remote daemon")) && word_after(lost, "on node ", host, sizeof(host)))
         return lose(loss, -1, host), ht_fail(err, HT_FAILED, "host %s was lost, which ends all ranks", host);
@@ -290,7 +306,8 @@ static void set_defaults(int64_t start_s)
         {"OMPI_MCA_btl_vader_single_copy_mechanism", "none"}, /* needs no right to read other processes */
         {"OMPI_MCA_mpi_yield_when_idle", "1"},
         {"OMPI_MCA_plm_rsh_num_concurrent", "4096"}, /* a guard holds its ssh until its daemon is connected */
-        {"OMPI_MCA_oob_tcp_keepalive_time", "5"},    /* a host without power is missed after 8 s, not after 8 minutes */
+        {"SLURM_OVERLAP", "1"}, /* a step that lost a node keeps the others busy until Slurm has missed it */
+        {"OMPI_MCA_oob_tcp_keepalive_time", "5"}, /* a host without power is missed after 8 s, not after 8 minutes */
         {"OMPI_MCA_oob_tcp_keepalive_intvl", "1"},
         {"OMPI_MCA_oob_tcp_keepalive_probes", "3"}};
     for (size_t i = 0; i < HT_COUNT(defaults); i++) setenv(defaults[i][0], defaults[i][1], 0);
@@ -332,14 +349,27 @@ static void end_session(pid_t mpirun)
     if (proc) closedir(proc);
 }
 
+/* Returns true if a host has not acknowledged for too long what mpirun sent to it. The kernel's keepalive does not find that: it is for
+   connections on which nothing was sent. */
+static bool has_fallen_silent(const char *hosts, struct output *o)
+{
+    char name[256];
+    int64_t now = ht_now_ms();
+    bool any = find_silent(hosts, name, sizeof(name));
+    if (!any || !o->silent_ms) o->silent_ms = any ? now : 0;
+    if (!any || now - o->silent_ms < SILENT_MS) return false;
+    snprintf(o->silent, sizeof(o->silent), "%s", name);
+    return true;
+}
+
 /* Passes on what mpirun prints, and interrupts to it, until it has ended. The first is for the ranks, once they have begun: mpirun
    passes SIGUSR1 on and waits, so that they have the time for a save. Kills it, and sets o->late, when the start
-   does not go on, or when it has not ended some seconds after a second interrupt. */
-static int follow(pid_t mpirun, int output, int64_t start_s, struct output *o)
+   does not go on, when a host does not hear of the interrupt, or when it has not ended some seconds after a second one. */
+static int follow(pid_t mpirun, int output, const struct ht_launch_where *where, struct output *o)
 {
     int waited = 0;
     bool open = true;
-    int64_t second_ms = -1;
+    int64_t second_ms = -1, looked_ms = 0;
     o->moved_ms = ht_now_ms();
     for (int n_sent = 0;;) {
         struct pollfd p = {.fd = output, .events = POLLIN};
@@ -347,8 +377,12 @@ static int follow(pid_t mpirun, int output, int64_t start_s, struct output *o)
         for (; n_sent < ht_interrupt_count(); n_sent++) kill(mpirun, o->begun && n_sent == 0 ? SIGUSR1 : SIGINT);
         if (open && p.revents) open = read_output(o, output);
         if (n_sent > 1 && second_ms < 0) second_ms = ht_now_ms();
-        bool late = !o->begun && ht_now_ms() - o->moved_ms > 1000 * start_s;
-        if (late || (second_ms >= 0 && ht_now_ms() - second_ms > 1000 * GRACE_S))
+        bool late = !o->begun && ht_now_ms() - o->moved_ms > 1000 * where->start_s, silent = false;
+        if (o->begun && n_sent && ht_now_ms() - looked_ms > LOOKS_MS) {
+            looked_ms = ht_now_ms();
+            silent = has_fallen_silent(where->hosts, o);
+        }
+        if (late || silent || (second_ms >= 0 && ht_now_ms() - second_ms > 1000 * GRACE_S))
             kill(mpirun, SIGKILL), o->late |= late;
         pid_t ended = waitpid(mpirun, &waited, open ? WNOHANG : 0);
         if (ended < 0 && errno == EINTR) continue;
@@ -389,7 +423,7 @@ enum ht_status ht_launch_hosts(int32_t ranks, const struct ht_launch_where *wher
         status = ht_fail(err, HT_FAILED, "cannot start mpirun: %s", strerror(errno));
     } else {
         struct output *o = HT_NEW(struct output);
-        int waited = follow(mpirun, ends[0], where->start_s, o);
+        int waited = follow(mpirun, ends[0], where, o);
         status = outcome(o, waited, where->hosts, where->start_s, loss, err);
         free(o->reached.names);
         free(o->connected.names);

@@ -3,14 +3,11 @@
  * one size about their messages over the transport beneath: wants go to rank 0, rounds come from it. A rank that closes
  * sends bye and stays until all have; then no letter is outstanding.
  */
-#include "common/comm/nccl.h"
-
 #include "common/base/array.h"
 #include "common/base/clock.h"
-#include "common/comm/nccl_order.h"
+#include "common/comm/nccl_state.h"
 #include "common/comm/tags.h"
 
-#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,85 +16,27 @@
 #include <unistd.h>
 
 enum {
-    MOST = 32,   /* wants in a letter, messages in a round */
     YIELDS = 50, /* polls without a nap */
     SHORTEST_NAP_NS = 5000,
     LONGEST_NAP_NS = 200000,
-    POLL_US = 100, /* between questions whether NCCL is still busy */
-};
-
-/* A part of a round: one of the rank's messages, and whether its two ends agree. */
-struct part {
-    int64_t id;
-    bool alike;
-};
-
-struct letter {
-    int32_t n;
-    bool bye;
-    union {
-        struct ht_nccl_want wants[MOST]; /* to rank 0 */
-        struct part parts[MOST];         /* from rank 0: one round */
-    };
 };
 
 struct sent {
     struct ht_message m;
-    struct letter letter;
+    struct ht_nccl_letter letter;
     struct sent *next;
 };
 
 /* Receive buffer for letters from one rank. */
 struct inbox {
     struct ht_message m;
-    struct letter letter;
+    struct ht_nccl_letter letter;
     bool awaited;
-};
-
-/* A message posted here that is in no round yet. */
-struct pending {
-    int64_t id;
-    struct ht_message *m;
-};
-
-/* An issued group. */
-struct group {
-    void *event;
-    struct ht_message *messages[MOST];
-    int32_t n;
-    struct group *next;
-};
-
-struct impl {
-    struct ht_comm *comm, *over;
-    const struct ht_nccl_api *api;
-    int device;
-    void *nccl, *stream, *copies;
-    pthread_t thread;
-    pthread_mutex_t copy_lock;
-    pthread_mutex_t lock; /* guards all down to `closing` */
-    pthread_cond_t changed;
-    struct ht_message *first, *last; /* posted, not begun */
-    bool closing;
-    char why[512]; /* why messages fail; written once, before has_why */
-    atomic_bool has_why;
-
-    /* Only for the progress thread. */
-    double deadline_s;
-    bool failed, sent_bye, all_left;
-    int32_t left; /* on rank 0: how many ranks have sent bye */
-    int64_t next_id;
-    struct pending *pending;
-    size_t n_pending, cap_pending;
-    struct group *oldest, *newest;
-    struct sent *sent;
-    struct inbox *inboxes; /* on rank 0 one for each rank, elsewhere one for rank 0 */
-    struct ht_nccl_order order;
 };
 
 /* ---- letters ---------------------------------------------------------------------------------------------------- */
 
-static void send_letter(struct impl *x, int32_t to, const struct letter *letter)
+static void send_letter(struct ht_nccl *x, int32_t to, const struct ht_nccl_letter *letter)
 {
     struct sent *s = HT_NEW(struct sent);
     s->letter = *letter;
@@ -106,7 +45,7 @@ static void send_letter(struct impl *x, int32_t to, const struct letter *letter)
     ht_comm_send(x->over, to, HT_TAG_NCCL, &s->letter, sizeof(s->letter), &s->m);
 }
 
-static void free_sent(struct impl *x)
+static void free_sent(struct ht_nccl *x)
 {
     for (struct sent **at = &x->sent; *at;) {
         struct sent *s = *at;
@@ -119,170 +58,79 @@ static void free_sent(struct impl *x)
     }
 }
 
-static void await_letter(struct impl *x, int32_t from)
+static void await_letter(struct ht_nccl *x, int32_t from)
 {
     struct inbox *b = &x->inboxes[from];
     b->awaited = true;
     ht_comm_receive(x->over, from, HT_TAG_NCCL, &b->letter, sizeof(b->letter), &b->m);
 }
 
-/* ---- messages and groups ---------------------------------------------------------------------------------------- */
-
-/* Fails all messages, now and later, because the transport is broken. Aborts the communicator first and waits for the
-   stream: NCCL's kernels use the messages' buffers until then. */
-static void fail_all(struct impl *x, const char *what, const char *why)
-{
-    if (!x->failed) snprintf(x->why, sizeof(x->why), "NCCL: %s: %s", what, why);
-    x->failed = true;
-    atomic_store(&x->has_why, true);
-    if (x->nccl) {
-        (void)x->api->abort(x->nccl);
-        (void)x->api->stream_finish(x->stream);
-        x->nccl = NULL;
-    }
-    for (size_t i = 0; i < x->n_pending; i++) ht_message_end(x->pending[i].m, false);
-    x->n_pending = 0;
-    for (struct group *g = x->oldest; g; g = g->next) {
-        for (int32_t i = 0; i < g->n; i++) ht_message_end(g->messages[i], false);
-        g->n = 0;
-    }
-}
-
-static struct ht_message *take_pending(struct impl *x, int64_t id)
-{
-    for (size_t i = 0; i < x->n_pending; i++) {
-        if (x->pending[i].id != id) continue;
-        struct ht_message *m = x->pending[i].m;
-        x->n_pending--;
-        memmove(&x->pending[i], &x->pending[i + 1], (x->n_pending - i) * sizeof(*x->pending));
-        return m;
-    }
-    return NULL;
-}
-
-/* Waits until the communicator is no longer busy. Returns its error, or that the deadline has passed. */
-static const char *settle(struct impl *x)
-{
-    double end_s = ht_now_s() + x->deadline_s;
-    bool busy = true;
-    const char *why = NULL;
-    while (!why && busy) {
-        why = x->api->state(x->nccl, &busy);
-        if (!why && busy && ht_now_s() > end_s) why = "the other ranks did not come in time";
-        if (busy && !why) usleep(POLL_US);
-    }
-    return why;
-}
-
-/* Issues a group. It is ended whatever becomes of its parts: an open one would take in the thread's later calls. */
-static void issue(struct impl *x, struct group *g)
-{
-    const struct ht_nccl_api *api = x->api;
-    char text[sizeof(x->why)];
-    const char *why = api->event_create(&g->event);
-    if (!why) why = api->group_begin();
-    if (!why) {
-        for (int32_t i = 0; i < g->n && !why; i++) {
-            struct ht_message *m = g->messages[i];
-            why = m->receive ? api->receive(x->nccl, m->data, m->bytes, m->peer, x->stream)
-                             : api->send(x->nccl, m->data, m->bytes, m->peer, x->stream);
-        }
-        if (why) snprintf(text, sizeof(text), "%s", why); /* the next call overwrites it */
-        const char *end = api->group_end();
-        why = why ? text : end ? end : settle(x);
-    }
-    if (!why) why = api->event_record(g->event, x->stream);
-    if (why) fail_all(x, "a group of messages", why);
-}
-
-static void begin_round(struct impl *x, const struct part *parts, int32_t n)
-{
-    struct group *g = HT_NEW(struct group);
-    for (int32_t i = 0; i < n; i++) {
-        struct ht_message *m = take_pending(x, parts[i].id);
-        if (m && parts[i].alike)
-            g->messages[g->n++] = m;
-        else if (m)
-            ht_message_end(m, false);
-    }
-    if (!g->n) {
-        free(g);
-        return;
-    }
-    if (x->newest)
-        x->newest->next = g;
-    else
-        x->oldest = g;
-    x->newest = g;
-    issue(x, g);
-}
-
-/* Ends the groups that are done; they end in the order of their issue. */
-static bool poll_groups(struct impl *x)
-{
-    bool any = false, reached = true;
-    while (x->oldest) {
-        struct group *g = x->oldest;
-        bool busy;
-        const char *why = x->failed ? NULL : x->api->event_query(g->event, &reached);
-        if (!x->failed && !why) why = x->api->state(x->nccl, &busy);
-        if (why) fail_all(x, "messages under way", why);
-        if (!x->failed && !reached) break;
-        for (int32_t i = 0; i < g->n; i++) ht_message_end(g->messages[i], true);
-        x->oldest = g->next;
-        if (!x->oldest) x->newest = NULL;
-        if (g->event) (void)x->api->event_destroy(g->event);
-        free(g);
-        any = true;
-    }
-    return any;
-}
-
 /* ---- the order -------------------------------------------------------------------------------------------------- */
 
-/* Makes rounds of the matches, on rank 0. Sends all letters of a round before this rank issues its own part, since that
-   may block until the others have come. */
-static void make_rounds(struct impl *x)
+/* Gives the team's communicator an id in its first round. Everybody's is there from the start. */
+static void name_team(struct ht_nccl *x, uint64_t team, struct ht_nccl_letter *round)
+{
+    for (size_t i = 0; i < x->n_known; i++)
+        if (x->known[i] == team) return;
+    HT_PUSH(x->known, x->n_known, x->cap_known, team);
+    const char *why = x->api->unique_id(round->unique);
+    round->has_unique = !why;
+    if (why) ht_nccl_fail_all(x, "a communicator's id", why);
+}
+
+/* Sends each rank its parts of a round before this rank issues its own, since that may block until the others have
+   come. */
+static void send_round(struct ht_nccl *x, const struct ht_nccl_match *matches, size_t n)
+{
+    struct ht_nccl_letter l = {0}, own = {0};
+    if (matches[0].ends[0].peer < 0) name_team(x, matches[0].ends[0].team, &l);
+    for (int32_t rank = x->comm->size - 1; rank >= 0; rank--) {
+        l.n = 0;
+        for (size_t i = 0; i < n; i++)
+            for (int32_t e = 0; e < matches[i].n; e++)
+                if (matches[i].ends[e].rank == rank)
+                    l.parts[l.n++] = (struct ht_nccl_part){.id = matches[i].ends[e].id, .alike = matches[i].alike};
+        if (rank == 0)
+            own = l;
+        else if (l.n)
+            send_letter(x, rank, &l);
+    }
+    ht_nccl_begin_round(x, &own);
+}
+
+/* Makes rounds of the matches, on rank 0: as many messages as a letter holds, or a collective alone. */
+static void make_rounds(struct ht_nccl *x)
 {
     struct ht_nccl_order *o = &x->order;
-    for (size_t at = 0; at < o->n_matches; at += MOST) {
-        size_t end = at + MOST < o->n_matches ? at + MOST : o->n_matches;
-        struct letter own = {0};
-        for (int32_t rank = x->comm->size - 1; rank >= 0; rank--) {
-            struct letter l = {0};
-            for (size_t i = at; i < end; i++)
-                for (int e = 0; e < 2; e++)
-                    if (o->matches[i].end[e].rank == rank)
-                        l.parts[l.n++] = (struct part){.id = o->matches[i].end[e].id, .alike = o->matches[i].alike};
-            if (rank == 0)
-                own = l;
-            else if (l.n)
-                send_letter(x, rank, &l);
-        }
-        begin_round(x, own.parts, own.n);
+    for (size_t at = 0, end; at < o->n_matches; at = end) {
+        bool collective = o->matches[at].ends[0].peer < 0;
+        for (end = at + 1; !collective && end < o->n_matches && end - at < HT_NCCL_MOST; end++)
+            if (o->matches[end].ends[0].peer < 0) break;
+        send_round(x, o->matches + at, end - at);
     }
+    for (size_t i = 0; i < o->n_matches; i++) free(o->matches[i].ends);
     o->n_matches = 0;
 }
 
 /* Sends rank 0 the wants of the messages posted here. */
-static void send_wants(struct impl *x, struct ht_message *posted)
+static void send_wants(struct ht_nccl *x, struct ht_message *posted)
 {
-    struct letter l = {0};
+    struct ht_nccl_letter l = {0};
     for (struct ht_message *m = posted, *next; m; m = next) {
-        struct ht_nccl_want w = {x->next_id++, m->bytes, x->comm->rank, m->peer, m->tag, m->receive};
-        struct pending p = {w.id, m};
         next = m->next;
         if (x->failed) {
             ht_message_end(m, false);
             continue;
         }
+        struct ht_nccl_want w = ht_nccl_want_of(x, m);
+        struct ht_nccl_pending p = {w.id, m};
         HT_PUSH(x->pending, x->n_pending, x->cap_pending, p);
         if (x->comm->rank == 0) {
             ht_nccl_order_add(&x->order, w);
             continue;
         }
         l.wants[l.n++] = w;
-        if (l.n == MOST) {
+        if (l.n == HT_NCCL_MOST) {
             send_letter(x, 0, &l);
             l.n = 0;
         }
@@ -290,20 +138,20 @@ static void send_wants(struct impl *x, struct ht_message *posted)
     if (l.n) send_letter(x, 0, &l);
 }
 
-static void read_letter(struct impl *x, int32_t from)
+static void read_letter(struct ht_nccl *x, int32_t from)
 {
-    const struct letter *l = &x->inboxes[from].letter;
+    const struct ht_nccl_letter *l = &x->inboxes[from].letter;
     bool bye = l->bye;
     if (x->comm->rank == 0)
         for (int32_t i = 0; i < l->n; i++) ht_nccl_order_add(&x->order, l->wants[i]);
     else
-        begin_round(x, l->parts, l->n);
+        ht_nccl_begin_round(x, l);
     if (bye && x->comm->rank == 0) x->left++;
     if (bye && x->comm->rank != 0) x->all_left = true;
     if (!bye) await_letter(x, from);
 }
 
-static bool read_letters(struct impl *x)
+static bool read_letters(struct ht_nccl *x)
 {
     int32_t n = x->comm->rank == 0 ? x->comm->size : 1;
     bool any = false;
@@ -316,15 +164,15 @@ static bool read_letters(struct impl *x)
         if (ht_comm_wait(x->over, &b->m, &err) == HT_OK)
             read_letter(x, from);
         else
-            fail_all(x, "a letter about messages", err.text);
+            ht_nccl_fail_all(x, "a letter about messages", err.text);
     }
     return any;
 }
 
 /* Sends bye, once. Rank 0 waits for all byes and then answers all. Returns true when all ranks close. */
-static bool leave(struct impl *x)
+static bool leave(struct ht_nccl *x)
 {
-    struct letter bye = {.bye = true};
+    struct ht_nccl_letter bye = {.bye = true};
     if (x->comm->rank != 0 && !x->sent_bye) send_letter(x, 0, &bye);
     x->sent_bye = true;
     if (x->comm->rank == 0 && !x->all_left && x->left == x->comm->size - 1) {
@@ -337,7 +185,7 @@ static bool leave(struct impl *x)
 /* ---- the progress thread ---------------------------------------------------------------------------------------- */
 
 /* Waits for a post, for a short time, because a letter may always come. Locked. */
-static void nap(struct impl *x, int idle)
+static void nap(struct ht_nccl *x, int idle)
 {
     if (x->first) return;
     if (idle < YIELDS) {
@@ -357,10 +205,10 @@ static void nap(struct impl *x, int idle)
 
 static void *thread_main(void *arg)
 {
-    struct impl *x = arg;
+    struct ht_nccl *x = arg;
     int idle = 0;
     const char *why = x->api->select(x->device);
-    if (why) fail_all(x, "the progress thread", why);
+    if (why) ht_nccl_fail_all(x, "the progress thread", why);
     for (int32_t rank = 0; rank < x->comm->size; rank++)
         if (x->comm->rank == 0 ? rank != 0 : rank == 0) await_letter(x, rank);
     for (bool done = false; !done;) {
@@ -375,7 +223,8 @@ static void *thread_main(void *arg)
         send_wants(x, posted);
         if (read_letters(x)) idle = 0;
         make_rounds(x);
-        if (poll_groups(x)) idle = 0;
+        if (ht_nccl_poll_groups(x)) idle = 0;
+        if (ht_nccl_is_cancelled(x)) ht_comm_cancel(x->comm); /* of `over`: those that wait here give up, too */
         free_sent(x);
         done = closing && !posted && !x->n_pending && !x->oldest && leave(x);
     }
@@ -387,13 +236,13 @@ static void *thread_main(void *arg)
 /* Selects the device first: CUDA makes a context on the thread's device, which is GPU 0 unless one was selected. */
 static bool nccl_on_gpu(const struct ht_comm *c, const void *p)
 {
-    const struct impl *x = c->impl;
+    const struct ht_nccl *x = c->impl;
     return !x->api->select(x->device) && x->api->on_gpu(p);
 }
 
 static bool nccl_copy(struct ht_comm *c, void *to, const void *from, int64_t bytes)
 {
-    struct impl *x = c->impl;
+    struct ht_nccl *x = c->impl;
     pthread_mutex_lock(&x->copy_lock);
     const char *why = x->api->select(x->device);
     if (!why) why = x->api->copy(to, from, bytes, x->copies);
@@ -402,13 +251,8 @@ static bool nccl_copy(struct ht_comm *c, void *to, const void *from, int64_t byt
     return !why;
 }
 
-static void nccl_post(struct ht_comm *c, struct ht_message *m)
+void ht_nccl_post(struct ht_nccl *x, struct ht_message *m)
 {
-    struct impl *x = c->impl;
-    if (m->tag == HT_TAG_NOTIFY || !m->bytes || !nccl_on_gpu(c, m->data)) {
-        x->over->ops->post(x->over, m);
-        return;
-    }
     pthread_mutex_lock(&x->lock);
     if (x->last)
         x->last->next = m;
@@ -419,25 +263,34 @@ static void nccl_post(struct ht_comm *c, struct ht_message *m)
     pthread_mutex_unlock(&x->lock);
 }
 
+static void nccl_post(struct ht_comm *c, struct ht_message *m)
+{
+    struct ht_nccl *x = c->impl;
+    if (m->tag == HT_TAG_NOTIFY || !m->bytes || !nccl_on_gpu(c, m->data))
+        x->over->ops->post(x->over, m);
+    else
+        ht_nccl_post(x, m);
+}
+
 static void nccl_listen(struct ht_comm *c, ht_comm_listener fn, void *ctx)
 {
-    struct impl *x = c->impl;
+    struct ht_nccl *x = c->impl;
     ht_comm_listen(x->over, fn, ctx);
 }
 
 static const char *nccl_reason(const struct ht_comm *c)
 {
-    const struct impl *x = c->impl;
+    const struct ht_nccl *x = c->impl;
     return atomic_load(&x->has_why) ? x->why : NULL;
 }
 
-static void release(struct impl *x)
+static void release(struct ht_nccl *x)
 {
-    if (x->nccl) {
-        const char *why = x->api->finalize(x->nccl);
-        if (!why) why = settle(x);
-        (void)(why ? x->api->abort(x->nccl) : x->api->destroy(x->nccl));
+    for (size_t i = 0; i < x->n_teams; i++) {
+        ht_nccl_finish(x, x->teams[i].nccl);
+        free(x->teams[i].ranks);
     }
+    ht_nccl_finish(x, x->nccl);
     if (x->stream) (void)x->api->stream_destroy(x->stream);
     if (x->copies) (void)x->api->stream_destroy(x->copies);
     pthread_mutex_destroy(&x->copy_lock);
@@ -445,13 +298,15 @@ static void release(struct impl *x)
     pthread_cond_destroy(&x->changed);
     ht_nccl_order_free(&x->order);
     free(x->pending);
+    free(x->teams);
+    free(x->known);
     free(x->inboxes);
     free(x);
 }
 
 static void nccl_close(struct ht_comm *c, bool clean, int code)
 {
-    struct impl *x = c->impl;
+    struct ht_nccl *x = c->impl;
     if (!clean) ht_comm_abort(x->over, code);
     pthread_mutex_lock(&x->lock);
     x->closing = true;
@@ -468,6 +323,14 @@ static const struct ht_comm_ops nccl_ops = {.name = "nccl",
                                             .on_gpu = nccl_on_gpu,
                                             .copy = nccl_copy,
                                             .reason = nccl_reason};
+static const struct ht_comm_ops nccl_collective_ops = {.name = "nccl",
+                                                       .post = nccl_post,
+                                                       .listen = nccl_listen,
+                                                       .close = nccl_close,
+                                                       .on_gpu = nccl_on_gpu,
+                                                       .copy = nccl_copy,
+                                                       .collective = ht_nccl_collective,
+                                                       .reason = nccl_reason};
 
 /* ---- the start -------------------------------------------------------------------------------------------------- */
 
@@ -499,7 +362,7 @@ struct word {
 };
 
 /* Returns a rank that has reported a failure, else -1. Sets *silent to a rank whose exchange is incomplete, else -1. */
-static int32_t hear(const struct impl *x, const struct word *words, int32_t *silent)
+static int32_t hear(const struct ht_nccl *x, const struct word *words, int32_t *silent)
 {
     int32_t failed = -1;
     *silent = -1;
@@ -517,7 +380,7 @@ static int32_t hear(const struct impl *x, const struct word *words, int32_t *sil
  * for two that share a GPU. Each rank says how it went to all others, and gives up when one has failed or when NCCL
  * has taken too long. Nobody can take back a message to a rank that never answers: the job cannot go on then.
  */
-static enum ht_status create(struct impl *x, const char *id, struct ht_error *err)
+static enum ht_status create(struct ht_nccl *x, const char *id, struct ht_error *err)
 {
     int32_t n = x->over->size, me = x->over->rank, failed = -1, silent;
     struct word *words = HT_NEW_ARRAY(struct word, n);
@@ -534,7 +397,7 @@ static enum ht_status create(struct impl *x, const char *id, struct ht_error *er
             snprintf(text, sizeof(text), "not connected to the other ranks within %g s", x->deadline_s);
             why = text;
         }
-        if (!why && busy) usleep(POLL_US);
+        if (!why && busy) usleep(HT_NCCL_POLL_US);
     }
     if (why && why != text) snprintf(text, sizeof(text), "%s", why);
     bool good = !why && !busy && failed < 0;
@@ -542,7 +405,8 @@ static enum ht_status create(struct impl *x, const char *id, struct ht_error *er
         words[i].mine = good;
         if (i != me) ht_comm_send(x->over, i, HT_TAG_NCCL, &words[i].mine, 1, &words[i].out);
     }
-    while (failed = hear(x, words, &silent), silent >= 0 && ht_now_s() - begin_s < 2 * x->deadline_s) usleep(POLL_US);
+    while (failed = hear(x, words, &silent), silent >= 0 && ht_now_s() - begin_s < 2 * x->deadline_s)
+        usleep(HT_NCCL_POLL_US);
     if ((!good || failed >= 0) && x->nccl) {
         (void)x->api->abort(x->nccl);
         x->nccl = NULL;
@@ -558,7 +422,7 @@ static enum ht_status create(struct impl *x, const char *id, struct ht_error *er
     return HT_OK;
 }
 
-static enum ht_status connect_ranks(struct impl *x, struct ht_error *err)
+static enum ht_status connect_ranks(struct ht_nccl *x, struct ht_error *err)
 {
     char id[HT_NCCL_ID_BYTES] = "";
     const struct ht_nccl_api *api = x->api;
@@ -581,10 +445,13 @@ enum ht_status ht_comm_nccl(struct ht_comm *over, const struct ht_nccl_api *api,
                             struct ht_error *err, struct ht_comm **out)
 {
     struct ht_comm *c = HT_NEW(struct ht_comm);
-    struct impl *x = HT_NEW(struct impl);
+    struct ht_nccl *x = HT_NEW(struct ht_nccl);
+    int32_t *ranks = HT_NEW_ARRAY(int32_t, over->size);
     pthread_condattr_t attr;
     *out = NULL;
-    *c = (struct ht_comm){.ops = &nccl_ops, .rank = over->rank, .size = over->size, .impl = x};
+    bool has_collectives = api && api->all_reduce;
+    *c = (struct ht_comm){
+        .ops = has_collectives ? &nccl_collective_ops : &nccl_ops, .rank = over->rank, .size = over->size, .impl = x};
     x->comm = c;
     x->over = over;
     x->api = api;
@@ -597,6 +464,9 @@ enum ht_status ht_comm_nccl(struct ht_comm *over, const struct ht_nccl_api *api,
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&x->changed, &attr);
     pthread_condattr_destroy(&attr);
+    for (int32_t i = 0; i < over->size; i++) ranks[i] = i;
+    HT_PUSH(x->known, x->n_known, x->cap_known, ht_nccl_team_hash(ranks, over->size));
+    free(ranks);
     enum ht_status status = connect_ranks(x, err);
     int rc = !status && c->size > 1 ? pthread_create(&x->thread, NULL, thread_main, x) : 0;
     if (rc) status = ht_fail(err, HT_INFEASIBLE, "cannot start the progress thread: %s", strerror(rc));

@@ -17,12 +17,17 @@
  *
  * Buffers. Both ends of a message lie on GPUs, or both in host memory. The work that fills a sent buffer, or that still
  * reads a received one, must have ended before the call: the transport has a stream of its own. Messages to or from
- * GPUs are copies, and so exact. Collectives: all_gather and broadcast take buffers on GPUs. Sums are those of host
- * memory (comm.h's order); for a buffer on a GPU they return HT_INFEASIBLE unless the team has one rank. Host messages
- * share the tags of the transport beneath; tags.h lists the one for letters.
+ * GPUs are copies, and so exact. Host messages share the tags of the transport beneath; tags.h lists the one for
+ * letters.
  *
- * Failures. The first failure of NCCL or CUDA aborts the rank's communicator. When the stream has ended, no kernel uses
- * a buffer any more, and the rank's messages end with the reason. ht_comm_abort ends the job through the transport
+ * Collectives of buffers on GPUs are NCCL's: all-gather, reduce-scatter, all-reduce; where pieces are uneven a broadcast
+ * or a reduction for each piece. Each is a round of its own, when all its ranks have posted it. A team's communicator is
+ * created in the first round that needs it. NCCL adds up in an order of its own and, for 16-bit types, rounds after each
+ * addition (docs/gpu-kernels.md). all_gather is messages for a team with ranks `without`. Host memory's sums keep
+ * comm.h's order.
+ *
+ * Failures. The first failure of NCCL or CUDA aborts the rank's communicators. When the stream has ended, no kernel uses
+ * a buffer any more, and the rank's messages end with the reason. A cancel of the transport beneath is one of this. ht_comm_abort ends the job through the transport
  * beneath and calls nothing of NCCL: ncclCommAbort may wait for a peer, and the driver ends a dead process's kernels.
  */
 #ifndef HT_COMM_NCCL_H
@@ -60,6 +65,17 @@ struct ht_nccl_api {
     const char *(*group_end)(void); /* ends the group after a failed send or receive, too */
     const char *(*send)(void *nccl, const void *data, int64_t bytes, int32_t to, void *stream);
     const char *(*receive)(void *nccl, void *data, int64_t bytes, int32_t from, void *stream);
+
+    /* (optional, all or none) NCCL's collectives, in a group. counts: elements of a piece, or of all. */
+    const char *(*all_gather)(void *nccl, const void *from, void *to, int64_t count, enum ht_comm_type type,
+                              void *stream);
+    const char *(*reduce_scatter)(void *nccl, const void *from, void *to, int64_t count, enum ht_comm_type type,
+                                  void *stream);
+    const char *(*all_reduce)(void *nccl, void *data, int64_t count, enum ht_comm_type type, void *stream);
+    const char *(*broadcast)(void *nccl, const void *from, void *to, int64_t count, enum ht_comm_type type,
+                             int32_t root, void *stream);
+    const char *(*reduce)(void *nccl, const void *from, void *to, int64_t count, enum ht_comm_type type, int32_t root,
+                          void *stream);
 };
 
 /* Opens libnccl.so.2, or the file that HT_NCCL names in the environment. Returns HT_INFEASIBLE in a build without CUDA

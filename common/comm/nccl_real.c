@@ -33,6 +33,11 @@ static_assert(NCCL_UNIQUE_ID_BYTES == HT_NCCL_ID_BYTES, "as in nccl.h");
     X(ncclGetLastError)                                                                                                \
     X(ncclGroupStart)                                                                                                  \
     X(ncclGroupEnd)                                                                                                    \
+    X(ncclAllGather)                                                                                                   \
+    X(ncclReduceScatter)                                                                                               \
+    X(ncclAllReduce)                                                                                                   \
+    X(ncclBroadcast)                                                                                                   \
+    X(ncclReduce)                                                                                                      \
     X(ncclSend)                                                                                                        \
     X(ncclRecv)
 
@@ -194,6 +199,41 @@ static const char *receive(void *nccl, void *data, int64_t bytes, int32_t from, 
     return nccl_error(lib.ncclRecv(data, (size_t)bytes, ncclChar, from, nccl, stream));
 }
 
+static ncclDataType_t type_of(enum ht_comm_type type)
+{
+    static const ncclDataType_t types[] = {ncclChar, ncclFloat32, ncclFloat16, ncclBfloat16, ncclFloat64};
+    return types[type];
+}
+
+static const char *all_gather(void *nccl, const void *from, void *to, int64_t count, enum ht_comm_type type,
+                              void *stream)
+{
+    return nccl_error(lib.ncclAllGather(from, to, (size_t)count, type_of(type), nccl, stream));
+}
+
+static const char *reduce_scatter(void *nccl, const void *from, void *to, int64_t count, enum ht_comm_type type,
+                                  void *stream)
+{
+    return nccl_error(lib.ncclReduceScatter(from, to, (size_t)count, type_of(type), ncclSum, nccl, stream));
+}
+
+static const char *all_reduce(void *nccl, void *data, int64_t count, enum ht_comm_type type, void *stream)
+{
+    return nccl_error(lib.ncclAllReduce(data, data, (size_t)count, type_of(type), ncclSum, nccl, stream));
+}
+
+static const char *broadcast(void *nccl, const void *from, void *to, int64_t count, enum ht_comm_type type,
+                             int32_t root, void *stream)
+{
+    return nccl_error(lib.ncclBroadcast(from, to, (size_t)count, type_of(type), root, nccl, stream));
+}
+
+static const char *reduce(void *nccl, const void *from, void *to, int64_t count, enum ht_comm_type type, int32_t root,
+                          void *stream)
+{
+    return nccl_error(lib.ncclReduce(from, to, (size_t)count, type_of(type), ncclSum, root, nccl, stream));
+}
+
 static const struct ht_nccl_api api = {.select = select_device,
                                        .on_gpu = on_gpu,
                                        .copy = copy,
@@ -213,7 +253,12 @@ static const struct ht_nccl_api api = {.select = select_device,
                                        .group_begin = group_begin,
                                        .group_end = group_end,
                                        .send = send,
-                                       .receive = receive};
+                                       .receive = receive,
+                                       .all_gather = all_gather,
+                                       .reduce_scatter = reduce_scatter,
+                                       .all_reduce = all_reduce,
+                                       .broadcast = broadcast,
+                                       .reduce = reduce};
 
 /* ---- opening the library ---------------------------------------------------------------------------------------- */
 

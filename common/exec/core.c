@@ -479,6 +479,19 @@ int32_t ht_core_own_ended(const struct ht_core *c)
     return n;
 }
 
+size_t ht_core_state_bytes(const struct ht_core *c)
+{
+    return 2 * (size_t)c->s->n_ops * sizeof(struct op_state);
+}
+
+void ht_core_copy_state(const struct ht_core *c, void *state)
+{
+    size_t n = (size_t)c->s->n_ops;
+    struct op_state *out = state;
+    memcpy(out, c->slots[c->oldest & 1].ops, n * sizeof *out);
+    memcpy(out + n, c->slots[(c->oldest + 1) & 1].ops, n * sizeof *out);
+}
+
 void ht_core_cut(struct ht_core *c, int32_t iterations)
 {
     if (iterations < c->iterations) c->iterations = iterations;

@@ -26,6 +26,8 @@
 
 #include "common/schedule/schedule.h"
 
+#include <stddef.h>
+
 /* One op in one iteration. */
 struct ht_inst {
     int32_t iteration, op;
@@ -82,6 +84,11 @@ bool ht_core_done(const struct ht_core *core); /* all ops of all iterations have
 int64_t ht_core_unfinished(const struct ht_core *core);
 /* Returns n when iterations 0 .. n - 1 have ended, skipped ops included. */
 int32_t ht_core_ended(const struct ht_core *core);
+
+/* Copies the state of each op of the two open iterations, the older one first; two equal copies behave alike (but for
+   `when`, and for the iterations' number). The second iteration must be open. */
+size_t ht_core_state_bytes(const struct ht_core *core);
+void ht_core_copy_state(const struct ht_core *core, void *state);
 
 /* Drops all iterations from `iterations` on. `iterations` is at least ht_core_own_ended + 2, so that no node can have
    opened any of them. */

@@ -289,3 +289,21 @@ int64_t ht_flows_end_ns(const struct ht_flows *f, int32_t slot)
 {
     return f->flows[slot].end_ns;
 }
+
+bool ht_flows_is_running(const struct ht_flows *f, int32_t slot)
+{
+    return f->flows[slot].uses != NULL;
+}
+
+void ht_flows_copy_state(const struct ht_flows *f, int32_t slot, int64_t now_ns, int64_t state[HT_FLOW_STATE])
+{
+    const struct flow *flow = &f->flows[slot];
+    for (int i = 0; i < HT_FLOW_STATE; i++) state[i] = 0;
+    if (!flow->uses) return;
+    state[0] = flow->left;
+    state[1] = flow->at_ns - now_ns;
+    state[2] = flow->is_new ? 0 : flow->end_ns - now_ns;
+    state[3] = (int64_t)flow->cap;
+    state[4] = flow->is_new ? -1 : (int64_t)flow->speed;
+    state[5] = flow->is_new ? 0 : (int64_t)flow->rate;
+}

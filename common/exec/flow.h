@@ -18,6 +18,7 @@
 
 #include "common/base/status.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define HT_FLOW_MAX_NS       ((int64_t)1 << 43) /* exclusive: T << 20 stays below 2^63 */
@@ -50,6 +51,11 @@ void ht_flows_finish(struct ht_flows *f, int32_t slot);
    has moved to `changed` (room for n_slots) and returns their number. Calling it more often changes nothing. */
 int32_t ht_flows_settle(struct ht_flows *f, int64_t now_ns, int32_t *changed);
 int64_t ht_flows_end_ns(const struct ht_flows *f, int32_t slot);
+
+/* Copies all that decides how a slot's flow goes on, with times from now_ns; zeros where none runs. */
+enum { HT_FLOW_STATE = 6 };
+void ht_flows_copy_state(const struct ht_flows *f, int32_t slot, int64_t now_ns, int64_t state[HT_FLOW_STATE]);
+bool ht_flows_is_running(const struct ht_flows *f, int32_t slot);
 
 /* Return floor(a 1e9 / b) and its ceiling, exact for 0 <= a < 2^62, 1 <= b < 2^45; INT64_MAX when the result does not
    fit. */

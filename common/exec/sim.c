@@ -8,16 +8,20 @@
  *         serve ready lanes until there are none -> issued, started: ends that are known at once go to the heap
  *         share resources again                 -> ends of flows; put off while more ends are due at now
  *
- * An op without cost that starts at now ends in the next round at the same now.
+ * An op without cost that starts at now ends in the next round at the same now. A run that is asked for a time only has no
+ * trace, and ends when the answer is known.
  */
 #include "common/exec/sim.h"
 
 #include "common/base/array.h"
 #include "common/base/interrupt.h"
+#include "common/base/minmax.h"
 #include "common/exec/core.h"
 #include "common/exec/flow.h"
 #include "common/exec/sim_heap.h"
 #include "common/exec/sim_groups.h"
+#include "common/exec/sim_repeat.h"
+#include "common/exec/sim_rest.h"
 
 #include <stdlib.h>
 
@@ -28,9 +32,15 @@ struct sim {
     struct ht_core *core;
     struct ht_flows *flows;
     struct ht_sim_heap heap;
-    struct ht_trace *trace;
-    int64_t *running; /* [n_lanes]: id of the issue group that runs in the lane's slot */
-    int32_t *changed; /* [n_lanes] scratch */
+    struct ht_trace_event *events;   /* of the trace; NULL: a time is asked for */
+    int64_t *iteration_end_ns;       /* [iterations] */
+    struct ht_sim_question question; /* last is -1 for a trace */
+    struct ht_sim_rest rest;         /* of a question with a limit */
+    int64_t begin_ns;                /* end of iterations 0 .. after; HT_FLOW_NEVER_NS until it is known */
+    int64_t least_end_ns;            /* iterations 0 .. last have not all ended before this */
+    struct ht_sim_repeat repeat;     /* of a question that may be answered by it */
+    int64_t *running;                /* [n_lanes] id of the issue group that runs in the lane's slot */
+    int32_t *changed;                /* [n_lanes] scratch */
     int64_t now_ns;
     bool unsettled;
 };
@@ -39,9 +49,12 @@ static void begin(struct sim *sim, int32_t lane, struct ht_inst inst)
 {
     const struct ht_sim_op *info = &sim->groups.ops[inst.op];
     int64_t id = (int64_t)inst.iteration * sim->s->n_ops + inst.op;
-    sim->trace->events[id].start_ns = sim->now_ns;
+    if (sim->events) sim->events[id].start_ns = sim->now_ns;
     /* The group's slot is the lane of its first op. The other members start at the same instant and need no entry. */
     if (info->flow == HT_SIM_MEMBER) return;
+    if (sim->rest.of_last)
+        sim->least_end_ns =
+            ht_max(sim->least_end_ns, sim->now_ns + ht_sim_rest_ns(&sim->rest, inst.iteration, inst.op));
     int64_t cost = ht_sim_jitter(info->cost_ns, sim->options->jitter_percent, sim->options->seed, (uint64_t)id);
     sim->running[lane] = id;
     if (info->flow == HT_SIM_NO_FLOW) {
@@ -62,10 +75,11 @@ static void begin(struct sim *sim, int32_t lane, struct ht_inst inst)
 static void fetch(const struct sim *sim, int32_t op, int32_t iteration)
 {
     if (op < 0) return;
-    const struct ht_trace_event *e = &sim->trace->events[(int64_t)iteration * sim->s->n_ops + op];
+    __builtin_prefetch(&sim->groups.ops[op]);
+    if (!sim->events) return;
+    const struct ht_trace_event *e = &sim->events[(int64_t)iteration * sim->s->n_ops + op];
     __builtin_prefetch(e, 1);
     __builtin_prefetch((const char *)(e + 1) - 1, 1);
-    __builtin_prefetch(&sim->groups.ops[op]);
 }
 
 static void dispatch(struct sim *sim)
@@ -74,9 +88,11 @@ static void dispatch(struct sim *sim)
     for (int32_t lane; (lane = ht_core_next_ready(sim->core)) >= 0;) {
         if (!ht_core_start(sim->core, lane, &inst)) {
             if (!ht_core_issue(sim->core, lane, &inst)) continue;
-            struct ht_trace_event *e = &sim->trace->events[(int64_t)inst.iteration * sim->s->n_ops + inst.op];
-            e->issue_ns = sim->now_ns;
-            e->grant_seq = ht_core_grant_seq(sim->core, inst);
+            if (sim->events) {
+                struct ht_trace_event *e = &sim->events[(int64_t)inst.iteration * sim->s->n_ops + inst.op];
+                e->issue_ns = sim->now_ns;
+                e->grant_seq = ht_core_grant_seq(sim->core, inst);
+            }
             fetch(sim, ht_core_upcoming(sim->core, lane), inst.iteration);
             if (!ht_core_start(sim->core, lane, &inst)) continue;
         }
@@ -96,11 +112,13 @@ static void end(struct sim *sim, struct ht_sim_entry entry)
     for (int32_t op = first, stop = first + (int32_t)info->size; op < stop; op++) {
         if (sim->groups.ops[op].validate && sim->options->bad)
             ht_core_set_control(sim->core, iteration, !sim->options->bad[iteration]);
-        struct ht_trace_event *e = &sim->trace->events[entry.id + (op - first)];
+        int64_t release_seq = ht_core_finish(sim->core, (struct ht_inst){iteration, op});
+        if (!sim->events) continue;
+        struct ht_trace_event *e = &sim->events[entry.id + (op - first)];
         e->end_ns = sim->now_ns;
-        e->release_seq = ht_core_finish(sim->core, (struct ht_inst){iteration, op});
+        e->release_seq = release_seq;
     }
-    sim->trace->iteration_end_ns[iteration] = sim->now_ns;
+    sim->iteration_end_ns[iteration] = sim->now_ns;
 }
 
 static void settle(struct sim *sim)
@@ -113,11 +131,52 @@ static void settle(struct sim *sim)
     }
 }
 
+static struct ht_sim_parts parts_of(const struct sim *sim)
+{
+    return (struct ht_sim_parts){sim->core, sim->flows, &sim->heap, sim->running, sim->s->n_lanes, sim->s->n_ops};
+}
+
+/* Returns when iterations 0 .. k had ended, or the latest end so far; 0 for k = -1. */
+static int64_t ended_by(const struct sim *sim, int32_t k)
+{
+    int64_t end = 0;
+    for (int32_t i = 0; i <= k; i++) end = ht_max(end, sim->iteration_end_ns[i]);
+    return end;
+}
+
+/* Answers the question if what follows is foretold. */
+static bool is_foretold(struct sim *sim)
+{
+    const struct ht_sim_question *q = &sim->question;
+    struct ht_sim_parts parts = parts_of(sim);
+    int64_t period_ns = ht_sim_repeat_check(&sim->repeat, &parts, sim->now_ns);
+    int32_t k = ht_core_ended(sim->core) - 1;
+    if (period_ns == 0 || ended_by(sim, k) != sim->now_ns) return false;
+    if (period_ns > (HT_FLOW_NEVER_NS - sim->now_ns) / q->last) return false; /* the run reports that */
+    sim->begin_ns = q->after <= k ? ended_by(sim, q->after) : sim->now_ns + (q->after - k) * period_ns;
+    sim->least_end_ns = q->last <= k ? ended_by(sim, q->last) : sim->now_ns + (q->last - k) * period_ns;
+    return true;
+}
+
+/* Returns true once the question has its answer, begin_ns and least_end_ns. */
+static bool is_answered(struct sim *sim)
+{
+    const struct ht_sim_question *q = &sim->question;
+    if (q->last < 0) return false;
+    if (sim->repeat.bytes && is_foretold(sim)) return true;
+    int32_t ended = ht_core_ended(sim->core);
+    if (ended <= q->after) return false;
+    if (sim->begin_ns == HT_FLOW_NEVER_NS) sim->begin_ns = ended_by(sim, q->after);
+    if (ended > q->last) sim->least_end_ns = ended_by(sim, q->last);
+    return ended > q->last || (q->limit_ns && sim->least_end_ns - sim->begin_ns >= q->limit_ns);
+}
+
 static enum ht_status loop(struct sim *sim, struct ht_error *err)
 {
     const struct ht_schedule *s = sim->s;
+    bool answered;
     dispatch(sim);
-    for (int64_t rounds = 1;; rounds++) {
+    for (int64_t rounds = 1; !(answered = is_answered(sim)); rounds++) {
         /* While more ends are due at now, sharing before them would have no effect. */
         if (sim->unsettled && !(sim->heap.n && sim->heap.entries[0].time_ns == sim->now_ns)) settle(sim);
         if (!sim->heap.n) break;
@@ -128,62 +187,115 @@ static enum ht_status loop(struct sim *sim, struct ht_error *err)
         dispatch(sim);
         if ((rounds & 4095) == 0 && ht_interrupted()) return ht_fail(err, HT_INTERRUPTED, "interrupted");
     }
-    if (!ht_core_done(sim->core)) {
+    if (!answered && !ht_core_done(sim->core)) {
         char stall[768];
         ht_core_describe_stall(sim->core, stall, sizeof(stall));
         return ht_fail(err, HT_FAILED, "schedule '%s': stalled at %lld ns with %lld ops to go: %s", s->name,
                        (long long)sim->now_ns, (long long)ht_core_unfinished(sim->core), stall);
     }
-    sim->trace->end_ns = sim->now_ns;
     return HT_OK;
 }
 
-static enum ht_status check_options(const struct ht_schedule *s, const struct ht_sim_options *o, struct ht_error *err)
+static enum ht_status check_options(const struct ht_schedule *s, const struct ht_sim_options *o,
+                                    struct ht_sim_question q, struct ht_error *err)
 {
     if (o->iterations < 1) return ht_fail(err, HT_BAD_INPUT, "%d iterations; expected at least 1", o->iterations);
     if (o->issue_ahead < 0 || o->issue_ahead > 1024)
         return ht_fail(err, HT_BAD_INPUT, "issue-ahead %d; expected 0 to 1024", o->issue_ahead);
     if (o->jitter_percent < 0 || o->jitter_percent > 99)
         return ht_fail(err, HT_BAD_INPUT, "jitter of %d %%; expected 0 to 99", o->jitter_percent);
+    if (q.last >= 0 && (q.after < -1 || q.after >= q.last || q.last >= o->iterations || q.limit_ns < 0))
+        return ht_fail(err, HT_BAD_INPUT, "the time from the end of iteration %d to that of %d of %d, up to %lld ns",
+                       q.after, q.last, o->iterations, (long long)q.limit_ns);
     if (s->n_ops && o->iterations > INT64_MAX / (int64_t)sizeof(struct ht_trace_event) / s->n_ops)
         return ht_fail(err, HT_BAD_INPUT, "%d iterations of %d ops: too many events", o->iterations, s->n_ops);
     return HT_OK;
+}
+
+/* Returns true if a repetition may answer the question: it foretells neither jitter and bad iterations, nor the last one. */
+static bool may_foretell(const struct sim *sim)
+{
+    const struct ht_sim_question *q = &sim->question;
+    return q->last >= 1 && q->last <= sim->options->iterations - 2 && !q->every && !sim->options->jitter_percent &&
+           !sim->options->bad;
+}
+
+/* Prepares a run of checked options. */
+static enum ht_status set_up(struct sim *sim, const int64_t *cost_ns, struct ht_error *err)
+{
+    const struct ht_schedule *s = sim->s;
+    const struct ht_sim_options *o = sim->options;
+    struct ht_core_options core = {.iterations = o->iterations, .issue_ahead = o->issue_ahead};
+    ht_sim_heap_init(&sim->heap, s->n_lanes);
+    sim->running = HT_NEW_ARRAY(int64_t, s->n_lanes);
+    sim->changed = HT_NEW_ARRAY(int32_t, s->n_lanes);
+    enum ht_status status = ht_sim_groups_init(s, cost_ns, err, &sim->groups);
+    if (status != HT_OK) return status;
+    int64_t *capacity = HT_NEW_ARRAY(int64_t, s->n_resources);
+    for (int32_t r = 0; r < s->n_resources; r++) capacity[r] = s->resources[r].capacity_per_s;
+    status = ht_flows_create(s->n_resources, capacity, s->n_lanes, sim->groups.max_uses, err, &sim->flows);
+    free(capacity);
+    if (status == HT_OK) status = ht_core_create(s, core, err, &sim->core);
+    if (status == HT_OK && sim->question.limit_ns)
+        ht_sim_rest_init(&sim->rest, s, &sim->groups, o->jitter_percent, sim->question.last);
+    if (status == HT_OK && may_foretell(sim)) {
+        struct ht_sim_parts parts = parts_of(sim);
+        ht_sim_repeat_init(&sim->repeat, &parts);
+    }
+    return status;
+}
+
+static void tear_down(struct sim *sim)
+{
+    ht_core_destroy(sim->core);
+    ht_flows_destroy(sim->flows);
+    ht_sim_heap_free(&sim->heap);
+    ht_sim_rest_free(&sim->rest);
+    ht_sim_repeat_free(&sim->repeat);
+    ht_sim_groups_free(&sim->groups);
+    free(sim->running);
+    free(sim->changed);
 }
 
 enum ht_status ht_sim_run(const struct ht_schedule *s, const int64_t *cost_ns, const struct ht_sim_options *options,
                           struct ht_error *err, struct ht_trace **out)
 {
     *out = NULL;
-    enum ht_status status = check_options(s, options, err);
-    if (status != HT_OK) return status;
-    struct sim sim = {.s = s, .options = options};
-    int64_t *capacity = HT_NEW_ARRAY(int64_t, s->n_resources);
-    for (int32_t r = 0; r < s->n_resources; r++) capacity[r] = s->resources[r].capacity_per_s;
-    ht_sim_heap_init(&sim.heap, s->n_lanes);
-    sim.running = HT_NEW_ARRAY(int64_t, s->n_lanes);
-    sim.changed = HT_NEW_ARRAY(int32_t, s->n_lanes);
-    status = ht_sim_groups_init(s, cost_ns, err, &sim.groups);
-    if (status != HT_OK) goto out;
-    status = ht_flows_create(s->n_resources, capacity, s->n_lanes, sim.groups.max_uses, err, &sim.flows);
-    if (status != HT_OK) goto out;
-    struct ht_core_options core = {.iterations = options->iterations, .issue_ahead = options->issue_ahead};
-    status = ht_core_create(s, core, err, &sim.core);
-    if (status != HT_OK) goto out;
-    sim.trace = ht_trace_create(s, HT_CLOCK_SIM, options->iterations);
-    sim.trace->exact = options->jitter_percent == 0;
-    status = loop(&sim, err);
-    if (status != HT_OK) goto out;
-    for (int32_t i = 0; i < ht_n_spaces(s); i++) sim.trace->peak_bytes[i] = ht_core_peak_bytes(sim.core, i);
-    *out = sim.trace;
-    sim.trace = NULL;
-out:
-    ht_trace_destroy(sim.trace);
-    ht_core_destroy(sim.core);
-    ht_flows_destroy(sim.flows);
-    ht_sim_heap_free(&sim.heap);
-    ht_sim_groups_free(&sim.groups);
-    free(capacity);
-    free(sim.running);
-    free(sim.changed);
+    struct sim sim = {.s = s, .options = options, .question = {.last = -1}};
+    struct ht_trace *trace = NULL;
+    enum ht_status status = check_options(s, options, sim.question, err);
+    if (status == HT_OK) status = set_up(&sim, cost_ns, err);
+    if (status == HT_OK) {
+        trace = ht_trace_create(s, HT_CLOCK_SIM, options->iterations);
+        trace->exact = options->jitter_percent == 0;
+        sim.events = trace->events;
+        sim.iteration_end_ns = trace->iteration_end_ns;
+        status = loop(&sim, err);
+    }
+    if (status == HT_OK) {
+        trace->end_ns = sim.now_ns;
+        for (int32_t i = 0; i < ht_n_spaces(s); i++) trace->peak_bytes[i] = ht_core_peak_bytes(sim.core, i);
+        *out = trace;
+        trace = NULL;
+    }
+    ht_trace_destroy(trace);
+    tear_down(&sim);
+    return status;
+}
+
+enum ht_status ht_sim_time(const struct ht_schedule *s, const int64_t *cost_ns, const struct ht_sim_options *options,
+                           struct ht_sim_question question, struct ht_error *err, int64_t *ns)
+{
+    struct sim sim = {.s = s, .options = options, .question = question, .begin_ns = HT_FLOW_NEVER_NS};
+    if (question.last < 0) return ht_fail(err, HT_BAD_INPUT, "the time up to iteration %d", question.last);
+    enum ht_status status = check_options(s, options, question, err);
+    if (status == HT_OK) status = set_up(&sim, cost_ns, err);
+    if (status == HT_OK) {
+        sim.iteration_end_ns = HT_NEW_ARRAY(int64_t, options->iterations);
+        status = loop(&sim, err);
+        free(sim.iteration_end_ns);
+    }
+    if (status == HT_OK) *ns = sim.least_end_ns - sim.begin_ns;
+    tear_down(&sim);
     return status;
 }

@@ -39,4 +39,23 @@ struct ht_sim_options {
 enum ht_status ht_sim_run(const struct ht_schedule *s, const int64_t *cost_ns, const struct ht_sim_options *options,
                           struct ht_error *err, struct ht_trace **out);
 
+/* The iterations that a caller asks about: from the end of 0 .. after (-1: from the beginning) to that of 0 .. last. */
+struct ht_sim_question {
+    int32_t after, last; /* -1 <= after < last < iterations */
+    int64_t limit_ns;    /* whoever finds a time of at least this asks no more; 0: the time itself is asked for */
+    bool every;          /* every iteration is simulated, also once they repeat themselves (common/exec/sim_repeat.h) */
+};
+
+/* Simulates as ht_sim_run does, without a trace and only as far as the question needs; iterations that surely take as long as
+   the one before are not simulated. *ns: the time of its iterations. If
+   that is at least limit_ns, *ns may be less than it, but not less than limit_ns: the run gives up as soon as the ops that
+   have started cannot end earlier (common/exec/sim_rest.h). */
+enum ht_status ht_sim_time(const struct ht_schedule *s, const int64_t *cost_ns, const struct ht_sim_options *options,
+                           struct ht_sim_question question, struct ht_error *err, int64_t *ns);
+
+/* Returns a lower bound of ht_sim_time's answer from the graph alone: what the busiest lane does in those of the question's
+   iterations that cannot begin before iteration `after` has ended (all, or all but the first). */
+int64_t ht_sim_least_ns(const struct ht_schedule *s, const int64_t *cost_ns, int32_t jitter_percent,
+                        struct ht_sim_question question);
+
 #endif

@@ -368,6 +368,14 @@ enum ht_status ht_cluster_set_host_memory(struct ht_cluster *cluster, int64_t by
     return HT_OK;
 }
 
+void ht_cluster_drop_ssds(struct ht_cluster *cluster)
+{
+    for (int64_t i = 0; i < cluster->n_nodes; i++) {
+        cluster->nodes[i].has_ssds = false;
+        cluster->nodes[i].n_ssds = 0;
+    }
+}
+
 enum ht_status ht_cluster_set_ssds(struct ht_cluster *cluster, int64_t n, struct ht_error *err)
 {
     bool found = false;

@@ -155,6 +155,8 @@ struct ht_cluster *ht_cluster_copy(const struct ht_cluster *cluster);
 /* Leaves only some devices: "rtx4090:2,t4" keeps the first two of one kind and all of another. Nodes that have none left
    are dropped. */
 enum ht_status ht_cluster_keep(struct ht_cluster *cluster, const char *devices, struct ht_error *err);
+/* Leaves only the first n devices, in the order of the ranks; 1 <= n <= n_gpus. Nodes that have none left are dropped. */
+void ht_cluster_keep_first(struct ht_cluster *cluster, int64_t n);
 /* Leaves only the nodes that a list such as "0,2,3" numbers, in ascending order. HT_BAD_INPUT for any other list. */
 enum ht_status ht_cluster_keep_nodes(struct ht_cluster *cluster, const char *nodes, struct ht_error *err);
 
@@ -197,6 +199,8 @@ struct ht_disk_rates {
 void ht_cluster_set_disk_rates(struct ht_cluster *cluster, struct ht_disk_rates rates);
 /* Gives every node n disks of a kind: a name of ssds.yaml, such as `local-disk`. */
 enum ht_status ht_cluster_set_disks(struct ht_cluster *cluster, const char *kind, int64_t n, struct ht_error *err);
+/* Takes all disks off the nodes. */
+void ht_cluster_drop_ssds(struct ht_cluster *cluster);
 /* Sets the number of disks of every node that has some (--ssds). At least one node must have some. */
 enum ht_status ht_cluster_set_ssds(struct ht_cluster *cluster, int64_t n, struct ht_error *err);
 

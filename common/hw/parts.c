@@ -3,6 +3,7 @@
  */
 #include "common/hw/parts.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -181,11 +182,55 @@ static enum ht_status ht_part_load(const struct ht_part_kind *kind, const struct
     return !st && kind->finish ? kind->finish(err, out) : st;
 }
 
-static enum ht_status ht_part_named(const struct ht_part_kind *kind, const char *name, struct ht_error *err, void *out)
+/* Returns true if the letters and digits of `word` begin `name`. */
+static bool ht_abbreviates_at(const char *word, const char *name)
+{
+    for (; *word && *name; name++) {
+        while (*word && !isalnum((unsigned char)*word)) word++;
+        if (!isalnum((unsigned char)*name)) continue;
+        if (tolower((unsigned char)*word) != *name) break;
+        word++;
+    }
+    return !*word;
+}
+
+/* Returns true if a name begins with a word, or has it anywhere. */
+static bool ht_abbreviates(const char *word, const char *name, bool anywhere)
+{
+    bool does = ht_abbreviates_at(word, name);
+    for (; anywhere && !does && *name; name++) does = ht_abbreviates_at(word, name);
+    return does;
+}
+
+/* Writes the full name of an entry: `word` itself, or the only name that begins with it ("990pro"), or else the only one that
+   has it ("4090"). */
+static enum ht_status ht_full_name(const struct ht_part_kind *kind, const char *word, struct ht_error *err,
+                                   char name[HT_NAME_BYTES])
+{
+    char other[HT_NAME_BYTES], several[512] = "";
+    int n = 0;
+    snprintf(name, HT_NAME_BYTES, "%s", word);
+    for (int64_t i = 0; ht_builtin_name(kind->file, 1, i, other, sizeof(other)); i++)
+        if (!strcmp(other, word)) return HT_OK;
+    if (strlen(word) < 3) return HT_OK;
+    for (int anywhere = 0; anywhere < 2 && !n; anywhere++)
+        for (int64_t i = 0; ht_builtin_name(kind->file, 1, i, other, sizeof(other)); i++) {
+            size_t used = strlen(several);
+            if (!ht_abbreviates(word, other, anywhere)) continue;
+            snprintf(several + used, sizeof(several) - used, "%s'%s'", used ? ", " : "", other);
+            if (n++ == 0) memcpy(name, other, sizeof(other));
+        }
+    if (n < 2) return HT_OK;
+    return ht_fail(err, HT_BAD_INPUT, "unknown %s '%s'; expected one of %s", kind->what, word, several);
+}
+
+static enum ht_status ht_part_named(const struct ht_part_kind *kind, const char *word, struct ht_error *err, void *out)
 {
     struct ht_doc *doc = NULL;
     const struct ht_node *entry = NULL;
-    enum ht_status st = ht_builtin_find(kind->file, 1, kind->what, name, err, &doc, &entry);
+    char name[HT_NAME_BYTES];
+    enum ht_status st = ht_full_name(kind, word, err, name);
+    if (!st) st = ht_builtin_find(kind->file, 1, kind->what, name, err, &doc, &entry);
     if (!st) st = ht_part_load(kind, entry, err, out);
     if (!st) snprintf(out, HT_NAME_BYTES, "%s", name);
     ht_doc_destroy(doc);

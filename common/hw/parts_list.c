@@ -89,7 +89,7 @@ static enum ht_status put_gpus(char *node, struct ht_error *err, struct writer *
         if (status != HT_OK) return status;
         if (*n_gpus == 0) *first = gpu;
         first->peer &= gpu.peer;
-        put(w, "%s{type: %s, count: %lld}", *n_gpus ? ", " : "", word, (long long)count);
+        put(w, "%s{type: %s, count: %lld}", *n_gpus ? ", " : "", gpu.name, (long long)count);
         *n_gpus += count;
     }
     return HT_OK;
@@ -119,6 +119,29 @@ static enum ht_status split_others(struct parts *p, struct ht_error *err, struct
     return status;
 }
 
+/* Returns true if a list says how many nodes there are of a kind. */
+static bool has_nodes(const char *gpus)
+{
+    for (const char *colon = gpus; (colon = strchr(colon, ':'));) {
+        colon += 1 + strspn(colon + 1, "0123456789");
+        if (*colon == 'x') return true;
+    }
+    return false;
+}
+
+/* Cuts "xNODES" off the list of a node's GPUs, "a100-80gb:8x4". */
+static enum ht_status split_nodes(char *gpus, struct ht_error *err, long long *count)
+{
+    char *colon = strrchr(gpus, ':'), *times = colon ? strchr(colon, 'x') : NULL, *end;
+    *count = 1;
+    if (!times) return HT_OK;
+    *count = strtoll(times + 1, &end, 10);
+    if (end == times + 1 || *end || *count < 1 || *count > 512)
+        return ht_fail(err, HT_BAD_INPUT, "gpus: '%.20s' is no number of nodes; expected 1 to 512", times + 1);
+    *times = '\0';
+    return HT_OK;
+}
+
 static enum ht_status put_node(char *gpus, const char *ram, const struct others *o, bool alone, struct ht_error *err,
                                struct writer *w)
 {
@@ -126,12 +149,19 @@ static enum ht_status put_node(char *gpus, const char *ram, const struct others 
     struct writer groups = {text, sizeof(text), 0};
     struct ht_gpu gpu;
     int64_t n = 0;
-    enum ht_status status = put_gpus(gpus, err, &groups, &gpu, &n);
+    long long nodes;
+    enum ht_status status = split_nodes(gpus, err, &nodes);
+    if (status == HT_OK) status = put_gpus(gpus, err, &groups, &gpu, &n);
     if (status != HT_OK) return status;
+    alone &= nodes == 1;
     const char *cpu = o->cpu ? o->cpu : n > 2 ? "epyc-7713" : "ryzen-7950x";
     const char *link = o->link ? o->link : *gpu.link ? gpu.link : "pcie4-x16";
     const char *nvlink = o->nvlink ? o->nvlink : gpu.nvlink, *nic = o->nic ? o->nic : alone ? NULL : "ethernet-25g";
-    put(w, "  - cpu: %s%s\n    sockets: %lld\n    ram: %s\n    gpus: [%s]\n    pcie: %s%s\n    peer: %s\n", cpu,
+    if (nodes > 1)
+        put(w, "  - count: %lld\n    cpu: ", nodes);
+    else
+        put(w, "  - cpu: ");
+    put(w, "%s%s\n    sockets: %lld\n    ram: %s\n    gpus: [%s]\n    pcie: %s%s\n    peer: %s\n", cpu,
         o->cpu ? "" : "  # assumed", (long long)o->sockets, ram, text, link, o->link ? "" : "  # the card's slot",
         gpu.peer ? "true" : "false");
     if (n > 1 && *nvlink && strcmp(nvlink, "none") != 0)
@@ -152,7 +182,7 @@ enum ht_status ht_cluster_parts_text(const char *list, struct ht_error *err, cha
     if (status == HT_OK) status = ht_flag_bytes("ram", p.ram, err, &ram);
     if (status != HT_OK) return status;
     char name[HT_NAME_BYTES];
-    bool alone = !strchr(p.gpus, '/');
+    bool alone = !strchr(p.gpus, '/') && !has_nodes(p.gpus);
     snprintf(name, sizeof(name), "%.*s", (int)sizeof(name) - 1, p.gpus);
     put(&w, "name: \"%s\"\nsource: \"a list of parts%s%s\"\nnodes:\n", name, p.cpu ? "" : "; the processor is assumed",
         alone || p.nic ? "" : "; the network is assumed");

@@ -84,6 +84,27 @@ enum ht_status ht_cluster_keep(struct ht_cluster *c, const char *devices, struct
     return status;
 }
 
+void ht_cluster_keep_first(struct ht_cluster *c, int64_t n)
+{
+    int64_t n_nodes = 0;
+    c->n_gpus = n;
+    for (int64_t i = 0; i < c->n_nodes; i++) {
+        struct ht_machine *m = &c->nodes[i];
+        m->n_gpus = 0;
+        for (int64_t g = 0; g < m->n_groups; g++) {
+            if (m->groups[g].count > n) m->groups[g].count = n;
+            n -= m->groups[g].count;
+            m->n_gpus += m->groups[g].count;
+        }
+        while (m->n_groups > 1 && !m->groups[m->n_groups - 1].count) m->n_groups--;
+        if (m->n_gpus)
+            c->nodes[n_nodes++] = *m;
+        else
+            free(m->groups);
+    }
+    c->n_nodes = n_nodes;
+}
+
 /* Reads the next number of a list, which must be larger than `last`; moves *at behind it. */
 static enum ht_status next_node(const char **at, int64_t last, int64_t n_nodes, struct ht_error *err, int64_t *out)
 {

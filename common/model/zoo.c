@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 #include <sys/stat.h>
 
 #include "common/base/array.h"
@@ -220,6 +221,8 @@ enum ht_status ht_model_load(const char *name_or_path, struct ht_error *err, str
     const struct ht_node *entry = NULL;
     if (ht_is_path(name_or_path)) return load_path(name_or_path, err, out);
     enum ht_status st = ht_builtin_find(ht_zoo_files, HT_COUNT(ht_zoo_files), "model", name_or_path, err, &doc, &entry);
+    if (st && *name_or_path && access(name_or_path, R_OK) == 0)
+        return load_path(name_or_path, err, out); /* of any name */
     if (!st) st = ht_model_read(entry, entry->key, err, out);
     ht_doc_destroy(doc);
     return st;

@@ -7,8 +7,8 @@
 #include "common/base/config.h"
 #include "common/model/model.h"
 
-/* Loads a model by built-in name or by path (anything with a '/' or ending in .yaml, .yml or .json): a file with one
-   model, the same map as an entry of gpt.yaml; a config.json of transformers, or a folder with one (hf_config.h). *out
+/* Loads a model by built-in name or by path (anything with a '/' or ending in .yaml, .yml or .json, or a file of
+   another name that is no built-in one): a file with one model, the same map as an entry of gpt.yaml; a config.json of transformers, or a folder with one (hf_config.h). *out
    is unchanged on error. */
 enum ht_status ht_model_load(const char *name_or_path, struct ht_error *err, struct ht_model *out);
 enum ht_status ht_model_parse(const struct ht_doc *doc, struct ht_error *err, struct ht_model *out);

@@ -55,14 +55,21 @@ enum ht_status ht_plan_needs(const struct ht_system *system, const struct ht_sce
 enum ht_status ht_candidate_simulate(const struct ht_candidate *x, const struct ht_scenario *scenario,
                                      const struct ht_profile *profile, struct ht_error *err, int64_t *iteration_ns)
 {
+    return ht_candidate_simulate_within(x, scenario, profile, INT64_MAX, err, iteration_ns);
+}
+
+enum ht_status ht_candidate_simulate_within(const struct ht_candidate *x, const struct ht_scenario *scenario,
+                                            const struct ht_profile *profile, int64_t limit_ns, struct ht_error *err,
+                                            int64_t *iteration_ns)
+{
+    enum { TIMED = ITERATIONS - 1 };
     struct ht_sim_options options = {.iterations = ITERATIONS, .issue_ahead = ht_issue_ahead(scenario->cluster)};
-    struct ht_trace *trace = NULL;
-    int64_t *cost_ns = HT_NEW_ARRAY(int64_t, x->schedule->n_ops);
+    struct ht_sim_question question = {.after = 0, .last = TIMED};
+    if (limit_ns <= INT64_MAX / TIMED) question.limit_ns = TIMED * ht_max(limit_ns, 1);
+    int64_t ns = 0, *cost_ns = HT_NEW_ARRAY(int64_t, x->schedule->n_ops);
     enum ht_status status = ht_profile_costs(profile, x->schedule, cost_ns, err);
-    if (!status) status = ht_sim_run(x->schedule, cost_ns, &options, err, &trace);
-    if (!status)
-        *iteration_ns = (trace->iteration_end_ns[ITERATIONS - 1] - trace->iteration_end_ns[0]) / (ITERATIONS - 1);
-    ht_trace_destroy(trace);
+    if (!status) status = ht_sim_time(x->schedule, cost_ns, &options, question, err, &ns);
+    if (!status) *iteration_ns = ns / TIMED;
     free(cost_ns);
     return status;
 }

@@ -44,6 +44,11 @@ enum ht_status ht_plan_needs(const struct ht_system *system, const struct ht_sce
 /* Simulates a proved candidate. *iteration_ns: time of a steady iteration. */
 enum ht_status ht_candidate_simulate(const struct ht_candidate *x, const struct ht_scenario *scenario,
                                      const struct ht_profile *profile, struct ht_error *err, int64_t *iteration_ns);
+/* The same for who only asks whether it takes less than limit_ns (INT64_MAX: as above). If it does, *iteration_ns is exact,
+   else between limit_ns and the time, as the simulation gives up (ht_sim_time). */
+enum ht_status ht_candidate_simulate_within(const struct ht_candidate *x, const struct ht_scenario *scenario,
+                                            const struct ht_profile *profile, int64_t limit_ns, struct ht_error *err,
+                                            int64_t *iteration_ns);
 
 /* Returns how many ops are issued behind the running one on each lane of a cluster's devices: 2 on GPUs, which hides
    the host's latency; 0 on emulated devices. */

@@ -127,6 +127,8 @@ static enum ht_status devices_of(const struct ht_scenario_request *r, struct ht_
     for (int64_t i = 0; i < (*out)->n_nodes; i++) (*out)->nodes[i].number = (int32_t)i;
     if (r->only_nodes) status = ht_cluster_keep_nodes(*out, r->only_nodes, err);
     if (status == HT_OK && r->only) status = ht_cluster_keep(*out, r->only, err);
+    if (status == HT_OK && r->ranks && r->ranks < (*out)->n_gpus && strcmp(r->cluster, "local") != 0)
+        ht_cluster_keep_first(*out, r->ranks);
     if (status == HT_OK && r->device_memory_bytes && !emulated)
         status = ht_cluster_set_device_memory(*out, r->device_memory_bytes, err);
     return status;
@@ -246,7 +248,8 @@ enum ht_status ht_scenario_create(const struct ht_scenario_request *request, str
     if (status == HT_OK && request->max_seq) s.model.max_seq = request->max_seq;
     if (status == HT_OK) status = shape_of(request, err, &s);
     if (status == HT_OK) status = cluster_of(request, err, &s.cluster);
-    if (status == HT_OK && request->ssds) status = ht_cluster_set_ssds(s.cluster, request->ssds, err);
+    if (status == HT_OK && request->ssds == HT_NO_SSDS) ht_cluster_drop_ssds(s.cluster);
+    if (status == HT_OK && request->ssds > 0) status = ht_cluster_set_ssds(s.cluster, request->ssds, err);
     if (status == HT_OK && s.cluster->n_gpus == 0)
         status = ht_fail(err, HT_BAD_INPUT, "cluster '%s' has no device: expected at least one to train on",
                          s.cluster->name);

@@ -30,6 +30,8 @@ struct ht_scenario {
     struct ht_control control;
 };
 
+enum { HT_NO_SSDS = -1 };
+
 /* Choices of a command line or an experiment file; zero or NULL means the default. */
 struct ht_scenario_request {
     const char *model;             /* built-in name, model file, or config.json of transformers
@@ -46,11 +48,11 @@ struct ht_scenario_request {
     int64_t seq;                   /* default the model's max_seq, at most 4096 */
     int64_t device_memory_bytes;   /* default the device's own */
     int64_t host_memory_bytes;     /* of every node; default the node's own */
-    int64_t ssds;                  /* of every node that has some; default the node's own */
+    int64_t ssds;                  /* of every node that has some, or HT_NO_SSDS; default the node's own */
     double through_host_bytes_per_s; /* see ht_cluster_set_through_host; default what the cluster says */
     double through_host_scale;       /* see ht_cluster_scale_through_host; default 1 */
     int64_t local_disks;             /* cluster `local` only: disks of the machine, `local-disk` of ssds.yaml each */
-    int64_t ranks;                   /* one per device; `local` gets this many devices; default the cluster's devices */
+    int64_t ranks;                   /* one per device: the first ones; `local` gets so many devices; default all */
     int64_t device_cores;            /* cluster `local` only: cores of the emulated device; default all but one */
     const struct ht_gpu *local_gpus; /* [n_local_gpus], cluster `local` only: the machine's own GPUs instead of emulated
                                        devices. device_memory_bytes may not exceed their memory. Borrowed */

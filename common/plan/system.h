@@ -28,7 +28,8 @@ struct ht_considered {
     char why[HT_CANDIDATE_TEXT]; /* "taken", or one line: why it fell */
     int64_t least_bytes;         /* that a device needs, at least; 0: not computed */
     double bound_s;              /* of an iteration, at least; 0: not computed */
-    double iteration_s;          /* simulated; 0: it was not */
+    double iteration_s;          /* simulated; 0: it was not, or not to its end: */
+    double gave_up_s;            /* the simulation gave up, as the iteration surely takes this; 0: it did not */
 };
 
 enum { HT_MAX_VARIABLES = 32 };

@@ -50,6 +50,7 @@ struct ht_knob {
                          Unused for a set of blocks, whose elements are 1 .. that number, and for ranks */
     enum ht_variable_kind kind;
     bool decimal;
+    bool planned; /* the planner compares several values where none is forced; else it takes one by rule */
 };
 
 /* Numbers of ranks and blocks of a scenario, which bound a knob's values. */

@@ -1,6 +1,7 @@
 #include "common/store/store_manifest.h"
 
 #include "common/base/array.h"
+#include "common/base/clock.h"
 #include "common/ckpt/durable.h"
 #include "common/ckpt/manifest_parts.h"
 #include "common/ckpt/safetensors.h"
@@ -139,7 +140,19 @@ static enum ht_status make_directory(const char *dir, struct ht_error *err)
     }
 }
 
-enum ht_status ht_store_open(const char *dir, struct ht_error *err, int *lock)
+/* Locks a file. Returns false if another process still has it after so many seconds. */
+static bool lock_file(int fd, int64_t patience_s)
+{
+    const struct timespec nap = {.tv_nsec = 20000000};
+    int64_t begin_ms = ht_now_ms();
+    while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        if (ht_now_ms() - begin_ms >= 1000 * patience_s) return false;
+        nanosleep(&nap, NULL);
+    }
+    return true;
+}
+
+enum ht_status ht_store_open(const char *dir, int64_t patience_s, struct ht_error *err, int *lock)
 {
     char path[HT_STORE_PATH];
     enum ht_status status = make_directory(dir, err);
@@ -147,7 +160,7 @@ enum ht_status ht_store_open(const char *dir, struct ht_error *err, int *lock)
     snprintf(path, sizeof(path), "%s/.lock", dir);
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (fd < 0) return ht_fail(err, HT_BAD_INPUT, "%s: cannot be written: %s", dir, strerror(errno));
-    if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    if (!lock_file(fd, patience_s)) {
         close(fd);
         return ht_fail(err, HT_BAD_INPUT, "%s: another process keeps a store there", dir);
     }

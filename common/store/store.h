@@ -68,8 +68,8 @@ void ht_store_losses_name(int32_t rank, char name[HT_STORE_NAME]);
 void ht_store_tensor_name(const struct ht_extent *e, char name[HT_STORE_NAME]);
 
 /* Makes a store's directory, with its parents, and locks it for this process until *lock is closed. HT_BAD_INPUT if
-   another process has it, or if it cannot be made. */
-enum ht_status ht_store_open(const char *dir, struct ht_error *err, int *lock);
+   another process still has it after so many seconds, or if it cannot be made. */
+enum ht_status ht_store_open(const char *dir, int64_t patience_s, struct ht_error *err, int *lock);
 
 /* Reads elements [first, first + n) of an extent. */
 typedef enum ht_status (*ht_extent_read)(void *ctx, const struct ht_extent *e, int64_t first, int64_t n, float *out,

@@ -85,6 +85,15 @@ static int64_t cause(const struct walk *w, int64_t event)
     return best;
 }
 
+void ht_trace_causes(const struct ht_trace *t, int64_t *causes)
+{
+    struct walk w = {.t = t};
+    index_events(&w);
+    for (int64_t i = 0; i < t->n_events; i++) causes[i] = ran(&t->events[i]) ? cause(&w, i) : -1;
+    free(w.lane_before);
+    free(w.released);
+}
+
 void ht_critical_path(const struct ht_trace *t, const struct ht_window *window, int64_t *critical_ns, int64_t *wait_ns)
 {
     struct walk w = {.t = t};

@@ -16,4 +16,7 @@ struct ht_window {
 void ht_critical_path(const struct ht_trace *t, const struct ht_window *w, int64_t *critical_ns /* [n_lanes] */,
                       int64_t *wait_ns);
 
+/* Finds for each event the one that determined when it started (see critical.c); -1: none, or the event was skipped. */
+void ht_trace_causes(const struct ht_trace *t, int64_t *causes /* [n_events] */);
+
 #endif

@@ -222,6 +222,11 @@ static int64_t longest_chain(const struct ht_trace *t, const struct ht_window *w
     return longest;
 }
 
+int32_t ht_metrics_last_iteration(int32_t iterations, int32_t warmup)
+{
+    return iterations - warmup >= 2 ? iterations - 2 : iterations - 1;
+}
+
 enum ht_status ht_metrics_compute(const struct ht_trace *t, const int64_t *cost_ns, int32_t warmup,
                                   struct ht_error *err, struct ht_metrics *out)
 {
@@ -229,7 +234,7 @@ enum ht_status ht_metrics_compute(const struct ht_trace *t, const int64_t *cost_
     if (warmup < 0 || warmup >= t->iterations)
         return ht_fail(err, HT_BAD_INPUT, "a warm-up of %d in %d iterations; expected 0 to %d", warmup, t->iterations,
                        t->iterations - 1);
-    int32_t last = t->iterations - warmup >= 2 ? t->iterations - 2 : t->iterations - 1;
+    int32_t last = ht_metrics_last_iteration(t->iterations, warmup);
     struct ht_window w = {
         .begin_ns = ended_by(t, warmup - 1), .end_ns = ended_by(t, last), .iterations = last - warmup + 1};
     *out = (struct ht_metrics){.warmup = warmup,

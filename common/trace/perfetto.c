@@ -10,11 +10,14 @@
  *     {"ph":"M","name":"end","pid":0}]}
  *
  * Times there are microseconds with three decimals. `args` repeats them as integers, which the reader takes. A process
- * is a rank, its threads are the rank's lanes; one more process has the memory counters.
+ * is a rank, its threads are the rank's lanes; one more process has the memory counters. For drawings `args` has further
+ * what a copy, message or collective moves (`bytes`, `moves`: a tensor class, `write`: to a disk) and `after`: iteration and
+ * op that determined the start (common/trace/critical.h). The reader does not need them.
  *
  * The reader takes one event a line, as written, so that a file of millions of events never becomes a tree in memory.
  */
 #include "common/base/array.h"
+#include "common/trace/critical.h"
 #include "common/trace/trace.h"
 
 #include <errno.h>
@@ -98,9 +101,46 @@ static void write_counters(const struct ht_trace *t, int32_t space, FILE *out)
     free(samples);
 }
 
+/* Writes what an op moves, if it moves anything. Its largest tensor tells the class. */
+static void write_moved(const struct ht_schedule *s, int32_t op, FILE *out)
+{
+    const struct ht_work *w = s->ops[op].work < 0 ? NULL : &s->works[s->ops[op].work];
+    const struct ht_tensor *most = NULL;
+    if (!w || !w->bytes) return;
+    fprintf(out, ",\"bytes\":%" PRId64, w->bytes);
+    for (int64_t e = s->effects_begin[op]; e < s->effects_begin[op + 1]; e++) {
+        const struct ht_tensor *t = &s->tensors[s->effects[e].tensor];
+        if (!most || t->bytes > most->bytes) most = t;
+    }
+    if (most) fprintf(out, ",\"moves\":\"%s\"", ht_tensor_class_name(most->class));
+    if (w->write) fputs(",\"write\":1", out);
+}
+
+static void write_event(const struct ht_trace *t, const struct ht_trace_event *e, int64_t cause, FILE *out)
+{
+    const struct ht_schedule *s = t->schedule;
+    const struct ht_op *op = &s->ops[e->op];
+    char label[64];
+    fputs(",\n{\"ph\":\"X\",\"name\":", out);
+    write_string(out, ht_op_label(s, e->op, label, sizeof(label)));
+    fprintf(out, ",\"cat\":\"%s\",\"pid\":%d,\"tid\":%d", ht_op_kind_name((enum ht_op_kind)op->kind),
+            s->lanes[op->lane].rank, op->lane);
+    write_us(out, "ts", e->start_ns);
+    write_us(out, "dur", e->end_ns > e->start_ns ? e->end_ns - e->start_ns : 0);
+    fprintf(out,
+            ",\"args\":{\"iteration\":%d,\"op\":%d,\"issue_ns\":%" PRId64 ",\"start_ns\":%" PRId64
+            ",\"end_ns\":%" PRId64 ",\"grant_seq\":%" PRId64 ",\"release_seq\":%" PRId64,
+            e->iteration, e->op, e->issue_ns, e->start_ns, e->end_ns, e->grant_seq, e->release_seq);
+    write_moved(s, e->op, out);
+    if (cause >= 0) fprintf(out, ",\"after\":[%d,%d]", t->events[cause].iteration, t->events[cause].op);
+    fputs("}}", out);
+}
+
 enum ht_status ht_trace_write(const struct ht_trace *t, FILE *out, struct ht_error *err)
 {
     const struct ht_schedule *s = t->schedule;
+    int64_t *causes = HT_NEW_ARRAY(int64_t, t->n_events);
+    ht_trace_causes(t, causes);
     fprintf(out,
             "{\"displayTimeUnit\":\"ns\",\"otherData\":{\"format\":\"" FORMAT "\",\"hash\":\"%016" PRIx64
             "\",\"clock\":\"%s\"",
@@ -110,22 +150,9 @@ enum ht_status ht_trace_write(const struct ht_trace *t, FILE *out, struct ht_err
     if (t->clock_error_ns) fprintf(out, ",\"clock_error_ns\":%" PRId64, t->clock_error_ns);
     fputs("},\"traceEvents\":[\n{\"ph\":\"M\",\"name\":\"begin\",\"pid\":0}", out);
     write_names(s, out);
-    for (int64_t i = 0; i < t->n_events; i++) {
-        const struct ht_trace_event *e = &t->events[i];
-        if (e->grant_seq < 0) continue;
-        char label[64];
-        const struct ht_op *op = &s->ops[e->op];
-        fputs(",\n{\"ph\":\"X\",\"name\":", out);
-        write_string(out, ht_op_label(s, e->op, label, sizeof(label)));
-        fprintf(out, ",\"cat\":\"%s\",\"pid\":%d,\"tid\":%d", ht_op_kind_name((enum ht_op_kind)op->kind),
-                s->lanes[op->lane].rank, op->lane);
-        write_us(out, "ts", e->start_ns);
-        write_us(out, "dur", e->end_ns > e->start_ns ? e->end_ns - e->start_ns : 0);
-        fprintf(out,
-                ",\"args\":{\"iteration\":%d,\"op\":%d,\"issue_ns\":%" PRId64 ",\"start_ns\":%" PRId64
-                ",\"end_ns\":%" PRId64 ",\"grant_seq\":%" PRId64 ",\"release_seq\":%" PRId64 "}}",
-                e->iteration, e->op, e->issue_ns, e->start_ns, e->end_ns, e->grant_seq, e->release_seq);
-    }
+    for (int64_t i = 0; i < t->n_events; i++)
+        if (t->events[i].grant_seq >= 0) write_event(t, &t->events[i], causes[i], out);
+    free(causes);
     for (int32_t space = 0; space < ht_n_spaces(s); space++) write_counters(t, space, out);
     fputs(",\n{\"ph\":\"M\",\"name\":\"end\",\"pid\":0}]}\n", out);
     if (fflush(out) != 0 || ferror(out)) return ht_fail(err, HT_FAILED, "writing the trace: %s", strerror(errno));

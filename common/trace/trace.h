@@ -76,6 +76,8 @@ struct ht_metrics {
                                   the last copy from a device. In the rest of the iteration the devices wait for the
                                   host */
 };
+/* Returns the last iteration of the steady window: the last but one, or the last where it is the only one after the warm-up. */
+int32_t ht_metrics_last_iteration(int32_t iterations, int32_t warmup);
 /* Computes the metrics. cost_ns: [n_ops] uncontended costs; NULL for a real run, which uses the events' own
    durations. */
 enum ht_status ht_metrics_compute(const struct ht_trace *t, const int64_t *cost_ns, int32_t warmup,

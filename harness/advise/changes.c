@@ -1,9 +1,10 @@
 /* What a changed machine would bring, and how a way is written down. */
-#include "harness/advise/advise.h"
+#include "harness/advise/internal.h"
 
 #include "common/base/array.h"
 #include "common/base/units.h"
 #include "common/schedule/schedule.h"
+#include "harness/sweep/tasks.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -62,10 +63,10 @@ static enum ht_status add_disks(struct ht_cluster *c, struct ht_error *err)
 
 enum change { ADD_CARD, MORE_MEMORY, MORE_DISKS, FASTER_SLOTS, FASTER_NETWORK };
 
-/* Returns whether a system may gain by a change: one of the best four, or one that the change may let run. */
+/* Returns whether a system may gain by a change: one of the best three, or one that the change may let run. */
 static bool may_gain(const struct ht_search *s, size_t system, enum change change)
 {
-    size_t best[4], n = ht_search_best(s, best, 4);
+    size_t best[HT_ADVISE_BEST], n = ht_search_best(s, best, HT_ADVISE_BEST);
     const struct ht_way *way = &s->ways[system]; /* on all cards */
     for (size_t i = 0; i < n; i++)
         if (!strcmp(s->ways[best[i]].system, way->system)) return true;
@@ -75,71 +76,120 @@ static bool may_gain(const struct ht_search *s, size_t system, enum change chang
     return change == MORE_DISKS;
 }
 
-/* Searches all cards of a changed cluster. */
-static enum ht_status try_change(const struct ht_search *s, const struct ht_cluster *changed, enum change change,
-                                 struct ht_error *err, struct ht_change *out)
+/* A changed cluster, and the search over it. */
+struct trial {
+    struct ht_cluster *cluster;
+    struct ht_search search;
+    struct ht_change change;
+};
+
+struct trials {
+    const struct ht_search *of;
+    struct trial *list; /* [n] */
+    size_t n, cap;
+};
+
+/* Makes a change and says what it is. i: the kind of card that is added. */
+static enum ht_status change_cluster(const struct ht_device_kind *kinds, int64_t i, enum change change,
+                                     struct ht_cluster *c, struct ht_error *err, char what[96])
 {
+    switch (change) {
+    case ADD_CARD:
+        snprintf(what, 96, "one more %s", kinds[i].gpu->name);
+        add_card(c, kinds[i].gpu->name);
+        return HT_OK;
+    case MORE_MEMORY:
+        snprintf(what, 96, "twice the main memory");
+        double_memory(c);
+        return HT_OK;
+    case MORE_DISKS:
+        snprintf(what, 96, "%s", has_disks(c) ? "twice the disks" : "two 990-pro-2tb disks a node");
+        return add_disks(c, err);
+    case FASTER_SLOTS:
+        snprintf(what, 96, "slots (PCIe) twice as fast");
+        double_slots(c);
+        return HT_OK;
+    case FASTER_NETWORK:
+        snprintf(what, 96, "a network twice as fast");
+        double_network(c);
+        return HT_OK;
+    }
+    return HT_OK;
+}
+
+/* Adds the trial of a change: of all cards of the changed cluster, with the systems that may gain. */
+static enum ht_status add_trial(struct trials *t, const struct ht_device_kind *kinds, int64_t i, enum change change,
+                                struct ht_error *err)
+{
+    const struct ht_search *s = t->of;
     char list[1024] = "";
-    struct ht_search own;
-    size_t best;
-    for (size_t i = 0; i < s->n_systems; i++) {
+    struct trial x = {.cluster = ht_cluster_copy(s->cluster)};
+    for (size_t k = 0; k < s->n_systems; k++) {
         size_t used = strlen(list);
-        if (may_gain(s, i, change)) snprintf(list + used, sizeof(list) - used, "%s%s", used ? "," : "", s->systems[i]);
+        if (may_gain(s, k, change)) snprintf(list + used, sizeof(list) - used, "%s%s", used ? "," : "", s->systems[k]);
     }
-    enum ht_status status = ht_search_create(s->options, changed, *list ? list : s->systems[0], err, &own);
-    if (status != HT_OK) return status;
-    own.n_cards = 1;
-    status = ht_search_run(&own, false, err);
-    out->tokens_per_s = 0;
-    if (ht_search_best(&own, &best, 1)) {
-        out->tokens_per_s = own.ways[best].tokens_per_s;
-        for (size_t i = 0; i < s->n_systems; i++)
-            if (!strcmp(s->systems[i], own.ways[best].system)) out->system = s->systems[i];
+    enum ht_status status = change_cluster(kinds, i, change, x.cluster, err, x.change.what);
+    if (status == HT_OK) status = ht_search_create(s->options, x.cluster, *list ? list : s->systems[0], err, &x.search);
+    if (status != HT_OK) {
+        ht_cluster_destroy(x.cluster);
+        return status;
     }
-    ht_search_free(&own);
+    ht_search_take_all_cards(&x.search);
+    HT_PUSH(t->list, t->n, t->cap, x);
+    return HT_OK;
+}
+
+static enum ht_status list_trials(struct trials *t, struct ht_error *err)
+{
+    const struct ht_cluster *c = t->of->cluster;
+    struct ht_device_kind *kinds = HT_NEW_ARRAY(struct ht_device_kind, c->n_gpus);
+    int64_t n_kinds = ht_cluster_kinds(c, kinds);
+    enum ht_status status = HT_OK;
+    for (int64_t i = 0; i < n_kinds + 4 && status == HT_OK; i++) {
+        enum change change = i < n_kinds ? ADD_CARD : (enum change)(i - n_kinds + 1);
+        if (change != FASTER_NETWORK || c->n_nodes > 1) status = add_trial(t, kinds, i, change, err);
+    }
+    free(kinds);
     return status;
+}
+
+/* Takes a trial's best rate. Its systems' names are those of the search that it comes from. */
+static void take_best(const struct ht_search *s, struct trial *x)
+{
+    size_t best;
+    if (!ht_search_best(&x->search, &best, 1)) return;
+    x->change.tokens_per_s = x->search.ways[best].tokens_per_s;
+    for (size_t i = 0; i < s->n_systems; i++)
+        if (!strcmp(s->systems[i], x->search.ways[best].system)) x->change.system = s->systems[i];
+}
+
+static enum ht_status run_trial_way(void *ctx, size_t i, struct ht_error *err)
+{
+    struct trials *t = ctx;
+    size_t k = 0;
+    while (i >= t->list[k].search.n_ways) i -= t->list[k++].search.n_ways;
+    return ht_search_try(&t->list[k].search, i, false, err);
 }
 
 enum ht_status ht_changes_try(const struct ht_search *s, struct ht_error *err, struct ht_change *changes, size_t max,
                               size_t *n)
 {
-    struct ht_device_kind *kinds = HT_NEW_ARRAY(struct ht_device_kind, s->cluster->n_gpus);
-    int64_t n_kinds = ht_cluster_kinds(s->cluster, kinds);
-    enum ht_status status = HT_OK;
-    *n = 0;
-    for (int64_t i = 0; i < n_kinds + 4 && *n < max && status == HT_OK; i++) {
-        enum change kind = i < n_kinds ? ADD_CARD : (enum change)(i - n_kinds + 1);
-        struct ht_change c = {0};
-        if (kind == FASTER_NETWORK && s->cluster->n_nodes < 2) continue;
-        struct ht_cluster *changed = ht_cluster_copy(s->cluster);
-        switch (kind) {
-        case ADD_CARD:
-            snprintf(c.what, sizeof(c.what), "one more %s", kinds[i].gpu->name);
-            add_card(changed, kinds[i].gpu->name);
-            break;
-        case MORE_MEMORY:
-            snprintf(c.what, sizeof(c.what), "twice the main memory");
-            double_memory(changed);
-            break;
-        case MORE_DISKS:
-            snprintf(c.what, sizeof(c.what), "%s",
-                     has_disks(changed) ? "twice the disks" : "two 990-pro-2tb disks a node");
-            status = add_disks(changed, err);
-            break;
-        case FASTER_SLOTS:
-            snprintf(c.what, sizeof(c.what), "slots (PCIe) twice as fast");
-            double_slots(changed);
-            break;
-        case FASTER_NETWORK:
-            snprintf(c.what, sizeof(c.what), "a network twice as fast");
-            double_network(changed);
-            break;
-        }
-        if (status == HT_OK) status = try_change(s, changed, kind, err, &c);
-        if (status == HT_OK) changes[(*n)++] = c;
-        ht_cluster_destroy(changed);
+    struct trials t = {.of = s};
+    struct ht_tasks tasks = {.name = "advise, changed machines", .noun = "ways", .ctx = &t, .run = run_trial_way};
+    enum ht_status status = list_trials(&t, err);
+    for (size_t i = 0; i < t.n && status == HT_OK; i++) {
+        tasks.n += t.list[i].search.n_ways;
+        status = ht_search_find_ceilings(&t.list[i].search, err);
     }
-    free(kinds);
+    if (status == HT_OK) status = ht_tasks_run(&tasks, err);
+    *n = 0;
+    for (size_t i = 0; i < t.n; i++) {
+        take_best(s, &t.list[i]);
+        if (status == HT_OK && *n < max) changes[(*n)++] = t.list[i].change;
+        ht_search_free(&t.list[i].search);
+        ht_cluster_destroy(t.list[i].cluster);
+    }
+    free(t.list);
     return status;
 }
 
@@ -183,7 +233,8 @@ void ht_way_command(const struct ht_search *s, const struct ht_way *way, char *t
     struct line l = {text, bytes, 0};
     struct ht_options o;
     ht_way_apply(s, way, &o);
-    const struct ht_scenario_request *r = &o.request;
+    if (!s->options->request.numerics && way->numerics == s->numerics[0]) o.request.numerics = NULL; /* the default */
+    const struct ht_scenario_request *r = &o.request, *given = &s->options->request;
     const struct ht_parts_options *p = &s->options->parts;
     add(&l, "hetbench sim %s", way->system);
     add_text(&l, "model", r->model);
@@ -198,7 +249,9 @@ void ht_way_command(const struct ht_search *s, const struct ht_way *way, char *t
     } else {
         add_text(&l, "cluster", r->cluster);
     }
-    add_text(&l, "only", r->only);
+    add_text(&l, "only", r->only ? r->only : given->only);
+    add_text(&l, "only-nodes", given->only_nodes);
+    if (!r->only) add_count(&l, "ranks", given->ranks);
     add_count(&l, "batch", r->batch);
     add_count(&l, "micro-batch", r->micro_batch);
     add_count(&l, "seq", r->seq);
@@ -208,9 +261,11 @@ void ht_way_command(const struct ht_search *s, const struct ht_way *way, char *t
     if (r->clip > 0) add(&l, " --clip %.17g", r->clip);
     add_text(&l, "loss-scale", r->loss_scale);
     add_text(&l, "software", r->software);
-    add_bytes(&l, "device-memory", r->device_memory_bytes);
-    add_bytes(&l, "host-memory", r->host_memory_bytes);
-    add_count(&l, "ssds", r->ssds);
-    if (r->through_host_bytes_per_s > 0) add(&l, " --through-host '%.17g B/s'", r->through_host_bytes_per_s);
+    add_bytes(&l, "device-memory", given->device_memory_bytes);
+    add_bytes(&l, "host-memory", given->host_memory_bytes);
+    if (given->ssds == HT_NO_SSDS) add(&l, " --ssds 0");
+    if (given->ssds > 0) add_count(&l, "ssds", given->ssds);
+    if (given->through_host_bytes_per_s > 0) add(&l, " --through-host '%.17g B/s'", given->through_host_bytes_per_s);
+    for (int64_t i = 0; i < o.plan.n_set; i++) add_text(&l, "set", o.plan.set[i]);
     for (int64_t i = 0; i < o.plan.n_profiles; i++) add_text(&l, "profile", o.plan.profiles[i]);
 }

@@ -1,31 +1,40 @@
-#include "harness/advise/advise.h"
+/* The search: which cards, numerics and systems make ways, and which ways are the best. */
+#include "harness/advise/internal.h"
 
 #include "common/base/array.h"
-#include "harness/result/evaluate.h"
+#include "harness/run/job.h"
 #include "harness/run/registry.h"
-#include "harness/run/simulate.h"
-#include "harness/sweep/micro_batch.h"
 #include "harness/sweep/tasks.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* ---- the cards ------------------------------------------------------------------------------------------------- */
 
+/* Returns true if the cluster of the options has cards that are not to be used. */
+static bool cuts_cards(const struct ht_search *s)
+{
+    return s->options->request.only || (s->options->request.ranks && !s->cluster->local);
+}
+
 static void add_cards(struct ht_search *s, size_t *cap, const struct ht_device_kind *kinds, int64_t n, uint64_t mask,
                       int64_t count)
 {
-    struct ht_cards c = {.kinds = mask};
+    struct ht_cards c = {.kinds = mask, .alike = true};
     size_t used = 0;
     bool all = mask == (UINT64_C(1) << n) - 1 && !count;
     for (int64_t k = 0; k < n; k++) {
         if (!(mask >> k & 1)) continue;
         int64_t of_kind = count ? count : kinds[k].count;
         c.n_gpus += of_kind;
+        c.alike &= kinds[k].gpu->f16_flops_per_s == kinds[k].gpu->bf16_flops_per_s &&
+                   kinds[k].gpu->lacks_f16 == kinds[k].gpu->lacks_bf16;
         if (all || used >= sizeof(c.only)) continue;
-        used += (size_t)snprintf(c.only + used, sizeof(c.only) - used, count ? "%s%s:%lld" : "%s%s", used ? "," : "",
-                                 kinds[k].gpu->name, (long long)count);
+        bool counted = count || cuts_cards(s);
+        used += (size_t)snprintf(c.only + used, sizeof(c.only) - used, counted ? "%s%s:%lld" : "%s%s", used ? "," : "",
+                                 kinds[k].gpu->name, (long long)of_kind);
     }
     HT_PUSH(s->cards, s->n_cards, *cap, c);
 }
@@ -52,109 +61,6 @@ static void list_cards(struct ht_search *s)
     free(kinds);
 }
 
-/* ---- one way --------------------------------------------------------------------------------------------------- */
-
-void ht_way_apply(const struct ht_search *s, const struct ht_way *way, struct ht_options *o)
-{
-    const struct ht_cards *cards = &s->cards[way->cards];
-    *o = *s->options;
-    o->request.made = s->cluster;
-    o->request.only = *cards->only ? cards->only : NULL;
-    o->request.batch = way->batch;
-    o->request.micro_batch = way->micro_batch;
-}
-
-/* Returns the batch on so many cards: what was asked for, or 64; raised to a multiple of the cards where each takes an
-   equal part. */
-static int64_t batch_for(const struct ht_search *s, const struct ht_system *system, int64_t n_gpus)
-{
-    int64_t asked = s->options->request.batch ? s->options->request.batch : HT_ADVISE_BATCH;
-    bool equal = system->division == HT_EQUAL_REPLICAS || system->division == HT_SHARED_STATES;
-    return equal ? (asked + n_gpus - 1) / n_gpus * n_gpus : asked;
-}
-
-static double tokens(const struct ht_job *job)
-{
-    return (double)job->scenario.batch * (double)job->scenario.seq;
-}
-
-/* Takes a rate that was found: the best of its cards, and the third best of all systems. */
-static void take_rate(struct ht_search *s, struct ht_way *way)
-{
-    size_t ways[3];
-    pthread_mutex_lock(&s->lock);
-    s->n_simulated++;
-    if (way->tokens_per_s > s->best[way->cards]) s->best[way->cards] = way->tokens_per_s;
-    s->third = ht_search_best(s, ways, 3) == 3 ? s->ways[ways[2]].tokens_per_s : 0;
-    pthread_mutex_unlock(&s->lock);
-}
-
-/* Returns true if a rate can neither be among the best three nor the best of its cards. */
-static bool counts_nowhere(struct ht_search *s, const struct ht_way *way, double rate)
-{
-    pthread_mutex_lock(&s->lock);
-    bool nowhere = rate < s->third && rate < s->best[way->cards];
-    s->n_skipped += nowhere;
-    pthread_mutex_unlock(&s->lock);
-    return nowhere;
-}
-
-/* Tries one micro-batch, and keeps it if it is the way's fastest. Bad input of a system is its answer. */
-static enum ht_status try_micro_batch(struct ht_search *s, struct ht_way *way, int64_t micro_batch, bool exhaustive,
-                                      struct ht_error *err)
-{
-    struct ht_options o;
-    struct ht_job job;
-    struct ht_result result;
-    struct ht_way tried = *way;
-    tried.micro_batch = micro_batch;
-    ht_way_apply(s, &tried, &o);
-    enum ht_status status = ht_job_create(&o, way->system, NULL, HT_JOB_COSTS, err, &job);
-    if (status == HT_BAD_INPUT) {
-        if (!*way->reason) snprintf(way->reason, sizeof(way->reason), "%.500s", err->text);
-        return HT_OK;
-    }
-    if (status != HT_OK) return status;
-    way->fits |= job.answer == HT_OK;
-    if (job.answer != HT_OK) { /* the smallest micro-batch comes last, so its reason stays */
-        snprintf(way->reason, sizeof(way->reason), "%.500s", job.reason);
-        way->lacks = job.lacks;
-    } else if (exhaustive || !counts_nowhere(s, way, tokens(&job) / ht_job_least_s(&job))) {
-        status = ht_evaluate_job(&o, &job, err, &result);
-        if (status == HT_OK && result.tokens_per_s > way->tokens_per_s) {
-            pthread_mutex_lock(&s->lock);
-            way->tokens_per_s = result.tokens_per_s;
-            way->micro_batch = micro_batch;
-            pthread_mutex_unlock(&s->lock);
-        }
-        if (status == HT_OK) {
-            take_rate(s, way);
-            ht_result_free(&result);
-        } else if (status == HT_BAD_INPUT) { /* durations that cannot be simulated */
-            snprintf(way->reason, sizeof(way->reason), "%.500s", err->text);
-            status = HT_OK;
-        }
-    }
-    ht_job_free(&job);
-    return status;
-}
-
-/* Tries the micro-batches that were asked for, or all powers of two that fit the batch, the largest first. A system that
-   plans each rank's part is asked for its own first: Cephalo chooses, FSDP takes one that is too large for much. */
-static enum ht_status try_way(struct ht_search *s, struct ht_way *way, bool exhaustive, struct ht_error *err)
-{
-    const struct ht_system *system;
-    enum ht_status status = ht_system_find(way->system, err, &system);
-    if (status != HT_OK) return status;
-    int64_t n_gpus = s->cards[way->cards].n_gpus, list[HT_MAX_MICRO_BATCHES];
-    way->batch = batch_for(s, system, n_gpus);
-    if (s->options->request.micro_batch)
-        return try_micro_batch(s, way, s->options->request.micro_batch, exhaustive, err);
-    size_t n = ht_micro_batches(system, way->batch, n_gpus, list);
-    for (size_t i = 0; i < n && status == HT_OK; i++) status = try_micro_batch(s, way, list[i], exhaustive, err);
-    return status;
-}
-
 /* ---- the search ------------------------------------------------------------------------------------------------ */
 
 struct run {
@@ -162,38 +68,74 @@ struct run {
     bool exhaustive;
 };
 
+/* A way in BF16 on cards where it is as fast as in FP16 has its answer there. */
+static bool has_twin(const struct ht_search *s, const struct ht_way *way)
+{
+    return s->cards[way->cards].alike && way->numerics != s->numerics[0];
+}
+
+enum ht_status ht_search_try(struct ht_search *s, size_t way, bool exhaustive, struct ht_error *err)
+{
+    return has_twin(s, &s->ways[way]) ? HT_OK : ht_way_try(s, &s->ways[way], exhaustive, err);
+}
+
 static enum ht_status run_way(void *ctx, size_t i, struct ht_error *err)
 {
     struct run *r = ctx;
-    return try_way(r->search, &r->search->ways[i], r->exhaustive, err);
+    return ht_search_try(r->search, i, r->exhaustive, err);
+}
+
+/* Reads the systems, all but ablations without a list. */
+static enum ht_status list_systems(const char *list, struct ht_error *err, struct ht_search *out)
+{
+    size_t cap = 0;
+    const struct ht_system *system;
+    for (size_t i = 0; !list && (system = ht_system_at(i)); i++)
+        if (!ht_system_is_ablation(system)) HT_PUSH(out->systems, out->n_systems, cap, system->name);
+    for (const char *word = list, *end; word && *word; word = *end ? end + 1 : end) {
+        char name[64];
+        end = word + strcspn(word, ",");
+        snprintf(name, sizeof(name), "%.*s", (int)(end - word), word);
+        if (ht_system_find(name, err, &system) != HT_OK) return HT_BAD_INPUT;
+        HT_PUSH(out->systems, out->n_systems, cap, system->name);
+    }
+    return HT_OK;
+}
+
+/* Emulated devices have no 16-bit units. */
+static void list_numerics(struct ht_search *s)
+{
+    const char *asked = s->options->request.numerics;
+    if (!asked && ht_cluster_gpu_of(s->cluster, 0)->cores > 0) asked = "fp32";
+    s->n_numerics = asked ? 1 : 2;
+    s->numerics[0] = asked ? asked : "fp16";
+    s->numerics[1] = "bf16";
+}
+
+static void list_ways(struct ht_search *s)
+{
+    s->n_ways = s->n_cards * s->n_numerics * s->n_systems;
+    s->ways = HT_NEW_ARRAY(struct ht_way, s->n_ways);
+    for (size_t i = 0; i < s->n_ways; i++) {
+        s->ways[i].system = s->systems[i % s->n_systems];
+        s->ways[i].numerics = s->numerics[i / s->n_systems % s->n_numerics];
+        s->ways[i].cards = i / s->n_systems / s->n_numerics;
+    }
 }
 
 enum ht_status ht_search_create(const struct ht_options *options, const struct ht_cluster *cluster, const char *systems,
                                 struct ht_error *err, struct ht_search *out)
 {
     *out = (struct ht_search){.options = options, .cluster = cluster};
-    size_t cap = 0;
-    const struct ht_system *system;
     pthread_mutex_init(&out->lock, NULL);
-    for (size_t i = 0; !systems && (system = ht_system_at(i)); i++)
-        if (!ht_system_is_ablation(system)) HT_PUSH(out->systems, out->n_systems, cap, system->name);
-    for (const char *word = systems, *end; word && *word; word = *end ? end + 1 : end) {
-        char name[64];
-        end = word + strcspn(word, ",");
-        snprintf(name, sizeof(name), "%.*s", (int)(end - word), word);
-        if (ht_system_find(name, err, &system) != HT_OK) {
-            ht_search_free(out);
-            return HT_BAD_INPUT;
-        }
-        HT_PUSH(out->systems, out->n_systems, cap, system->name);
+    enum ht_status status = list_systems(systems, err, out);
+    if (status != HT_OK) {
+        ht_search_free(out);
+        return status;
     }
     list_cards(out);
-    out->best = HT_NEW_ARRAY(double, out->n_cards);
-    out->ways = HT_NEW_ARRAY(struct ht_way, out->n_cards * out->n_systems);
-    for (size_t i = 0; i < out->n_cards * out->n_systems; i++) {
-        out->ways[i].cards = i / out->n_systems;
-        out->ways[i].system = out->systems[i % out->n_systems];
-    }
+    list_numerics(out);
+    list_ways(out);
     return HT_OK;
 }
 
@@ -203,23 +145,73 @@ void ht_search_free(struct ht_search *s)
     free(s->cards);
     free(s->systems);
     free(s->ways);
-    free(s->best);
+    free(s->ceilings);
+}
+
+enum ht_status ht_search_cluster(const struct ht_options *options, struct ht_error *err, struct ht_cluster **out)
+{
+    struct ht_scenario scenario;
+    struct ht_scenario_request request = ht_job_request(options, NULL);
+    request.batch = request.micro_batch = 0;
+    request.software = NULL; /* each scenario takes its part of the memory */
+    enum ht_status status = ht_scenario_create(&request, err, &scenario);
+    if (status != HT_OK) return status;
+    *out = scenario.cluster;
+    scenario.cluster = NULL;
+    ht_scenario_free(&scenario);
+    return HT_OK;
+}
+
+struct ht_options ht_search_options(const struct ht_search *s, size_t cards, const char *numerics)
+{
+    struct ht_options o = *s->options;
+    struct ht_scenario_request *r = &o.request;
+    if (!s->cluster->local) { /* it has all of these */
+        r->made = s->cluster;
+        r->only_nodes = NULL;
+        r->device_memory_bytes = r->host_memory_bytes = r->ssds = r->ranks = 0;
+        r->through_host_bytes_per_s = r->through_host_scale = 0;
+    }
+    r->only = *s->cards[cards].only ? s->cards[cards].only : NULL;
+    r->numerics = numerics;
+    if (!r->batch) r->batch = HT_ADVISE_BATCH;
+    return o;
+}
+
+void ht_search_take_all_cards(struct ht_search *s)
+{
+    s->n_cards = 1;
+    s->n_ways = s->n_numerics * s->n_systems;
+}
+
+enum ht_status ht_search_find_ceilings(struct ht_search *s, struct ht_error *err)
+{
+    enum ht_status status = HT_OK;
+    if (!s->ceilings) s->ceilings = HT_NEW_ARRAY(struct ht_ceiling, s->n_cards * s->n_numerics);
+    for (size_t i = 0; i < s->n_cards * s->n_numerics && status == HT_OK; i++) {
+        struct ht_options o = ht_search_options(s, i / s->n_numerics, s->numerics[i % s->n_numerics]);
+        o.request.micro_batch = 0;
+        status = ht_ceiling_compute(&o, err, &s->ceilings[i]);
+    }
+    return status;
 }
 
 enum ht_status ht_search_run(struct ht_search *s, bool exhaustive, struct ht_error *err)
 {
     struct run r = {s, exhaustive};
-    struct ht_tasks tasks = {
-        .name = "advise", .noun = "ways", .n = s->n_cards * s->n_systems, .ctx = &r, .run = run_way};
-    return ht_tasks_run(&tasks, err);
+    struct ht_tasks tasks = {.name = "advise", .noun = "ways", .n = s->n_ways, .ctx = &r, .run = run_way};
+    enum ht_status status = ht_search_find_ceilings(s, err);
+    return status == HT_OK ? ht_tasks_run(&tasks, err) : status;
 }
+
+/* ---- the best -------------------------------------------------------------------------------------------------- */
 
 size_t ht_search_best(const struct ht_search *s, size_t *ways, size_t n)
 {
     size_t found = 0;
     for (; found < n; found++) {
         size_t best = SIZE_MAX;
-        for (size_t i = 0; i < s->n_cards * s->n_systems; i++) {
+        for (size_t i = 0; i < s->n_ways; i++) {
             bool taken = s->ways[i].tokens_per_s <= 0;
             for (size_t k = 0; k < found; k++) taken |= !strcmp(s->ways[ways[k]].system, s->ways[i].system);
             if (!taken && (best == SIZE_MAX || s->ways[i].tokens_per_s > s->ways[best].tokens_per_s)) best = i;
@@ -230,11 +222,27 @@ size_t ht_search_best(const struct ht_search *s, size_t *ways, size_t n)
     return found;
 }
 
-double ht_search_best_of(const struct ht_search *s, uint64_t kinds)
+/* Returns whether a way's rate is one in these numerics. */
+static bool is_in(const struct ht_search *s, const struct ht_way *way, const char *numerics)
+{
+    bool stands_for_both = s->cards[way->cards].alike && s->n_numerics > 1;
+    return !numerics || stands_for_both || !strcmp(way->numerics, numerics);
+}
+
+double ht_search_best_with(const struct ht_search *s, uint64_t kinds, const char *numerics)
 {
     double best = 0;
-    for (size_t i = 0; i < s->n_cards * s->n_systems; i++)
-        if (!(s->cards[s->ways[i].cards].kinds & ~kinds) && s->ways[i].tokens_per_s > best)
-            best = s->ways[i].tokens_per_s;
+    for (size_t i = 0; i < s->n_ways; i++)
+        if (s->cards[s->ways[i].cards].kinds == kinds && is_in(s, &s->ways[i], numerics))
+            best = fmax(best, s->ways[i].tokens_per_s);
+    return best;
+}
+
+double ht_search_best_within(const struct ht_search *s, uint64_t kinds, const char *numerics)
+{
+    double best = 0;
+    for (size_t i = 0; i < s->n_ways; i++)
+        if (!(s->cards[s->ways[i].cards].kinds & ~kinds) && is_in(s, &s->ways[i], numerics))
+            best = fmax(best, s->ways[i].tokens_per_s);
     return best;
 }

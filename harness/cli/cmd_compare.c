@@ -387,6 +387,6 @@ const struct ht_command ht_cmd_compare = {
     .help = "simulate several systems on several models and compare"
             "\vEach system has the micro-batch at which it is fastest, unless --micro-batch gives one.",
     .example = "hetbench compare --models autohete-2b,autohete-4b --cluster autohete-1gpu",
-    .groups = HT_OPT_COMPARE | HT_OPT_SCENARIO | HT_OPT_SIM | HT_OPT_WHY | HT_OPT_ALL,
+    .groups = HT_OPT_COMPARE | HT_OPT_SCENARIO | HT_OPT_SIM | HT_OPT_WHY | HT_OPT_ALL | HT_OPT_PLOT,
     .run = run,
 };

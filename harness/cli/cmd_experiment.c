@@ -120,7 +120,7 @@ static enum ht_status run_days(const struct ht_options *o, struct ht_error *err)
     ht_shown(dir, shown, sizeof(shown));
     if (status == HT_OK && !o->json)
         printf("\n%s/results.json, %s/results.csv; hetbench report %s draws them\n", shown, shown, shown);
-    if (status == HT_OK && o->json) return ht_json_print(root, err);
+    if (status == HT_OK && o->json) return ht_json_print(root, "days", err);
     json_decref(root);
     return status;
 }
@@ -165,7 +165,7 @@ static enum ht_status run_recoveries(const struct ht_options *options, struct ht
         printf("\n%s/results.json, %s/results.csv; hetbench report %s draws them\n", shown, shown, shown);
     }
     if (status == HT_OK && options->json) {
-        status = ht_json_print(root, err);
+        status = ht_json_print(root, "recoveries", err);
         root = NULL;
     }
     json_decref(root);
@@ -199,7 +199,7 @@ static enum ht_status run(const struct ht_options *options, struct ht_error *err
                (long long)stats.points, (long long)stats.simulated, (long long)stats.reused, shown, shown, shown);
     }
     if (status == HT_OK && options->json) {
-        status = ht_json_print(root, err);
+        status = ht_json_print(root, "experiment", err);
         root = NULL;
     }
     json_decref(root);

@@ -84,7 +84,7 @@ static enum ht_status run(const struct ht_options *o, struct ht_error *err)
         if (!status && !o->json) ht_study_print(root, stdout);
         if (!status && o->json) {
             ht_provenance_add(root);
-            status = ht_json_print(json_incref(root), err);
+            status = ht_json_print(json_incref(root), "study", err);
         }
     }
     json_decref(root);

@@ -117,7 +117,7 @@ static enum ht_status list_variables(const char *name, bool json, struct ht_erro
     }
     if (json) {
         ht_table_destroy(t);
-        return ht_json_print(json_pack("{s:s,s:o}", "system", s->name, "variables", variables), err);
+        return ht_json_print(json_pack("{s:s,s:o}", "system", s->name, "variables", variables), "variables", err);
     }
     printf("%s (%s): %s\nsource: %s\n\n", s->title, s->name, s->summary, s->source);
     ht_table_print(t, "", stdout);
@@ -425,6 +425,13 @@ static const struct kind {
      "\nof spot instances; losses at one time count once\n", false, false},
     {"policies", "<policy|<plans with|<when nodes come and go", ht_list_policy_name, ht_list_policy, "", false, false}};
 
+bool ht_list_name(const char *kind, int64_t i, char name[HT_NAME_BYTES])
+{
+    for (size_t k = 0; k < HT_COUNT(kinds); k++)
+        if (!strcmp(kinds[k].name, kind)) return kinds[k].name_of(i, name);
+    return false;
+}
+
 static void print_kind(const struct kind *kind, const struct ht_options *o, struct ht_table *t, const json_t *list)
 {
     ht_table_print(t, "", stdout);
@@ -458,7 +465,7 @@ static enum ht_status list_kind(const struct kind *kind, const struct ht_options
         print_kind(kind, o, t, list);
     else
         ht_table_destroy(t);
-    if (o->json && status == HT_OK) return ht_json_print(json_pack("{s:o}", kind->name, list), err);
+    if (o->json && status == HT_OK) return ht_json_print(json_pack("{s:o}", kind->name, list), "list", err);
     json_decref(list);
     return status;
 }

@@ -23,7 +23,7 @@ static const struct {
 
 static enum ht_status print_text(const struct ht_options *o, const char *text, size_t bytes, struct ht_error *err)
 {
-    if (o->json) return ht_json_print(json_pack("{s:s%}", "text", text, bytes), err);
+    if (o->json) return ht_json_print(json_pack("{s:s%}", "text", text, bytes), "file", err);
     fwrite(text, 1, bytes, stdout);
     return HT_OK;
 }

@@ -32,16 +32,18 @@ static void print_inputs(const struct ht_plan *plan)
 static void print_considered(const struct ht_plan *plan)
 {
     size_t built = 0;
-    for (size_t i = 0; i < plan->n_considered; i++) built += plan->considered[i].iteration_s > 0;
+    for (size_t i = 0; i < plan->n_considered; i++)
+        built += plan->considered[i].iteration_s > 0 || plan->considered[i].gave_up_s > 0;
     if (!built) return;
     struct ht_table *t = ht_table_create("<candidate|>iteration|>at least|<");
     for (size_t i = 0; i < plan->n_considered; i++) {
         const struct ht_considered *c = &plan->considered[i];
         char text[HT_QUANTITY_TEXT];
-        if (c->iteration_s <= 0) continue;
+        double least_s = c->gave_up_s > 0 ? c->gave_up_s : c->bound_s;
+        if (c->iteration_s <= 0 && c->gave_up_s <= 0) continue;
         ht_table_cell(t, "%s", c->name);
-        ht_table_cell(t, "%s", ht_format_quantity(HT_TIME, c->iteration_s * 1e9, text));
-        ht_table_cell(t, "%s", c->bound_s > 0 ? ht_format_quantity(HT_TIME, c->bound_s * 1e9, text) : "-");
+        ht_table_cell(t, "%s", c->iteration_s <= 0 ? "-" : ht_format_quantity(HT_TIME, c->iteration_s * 1e9, text));
+        ht_table_cell(t, "%s", least_s > 0 ? ht_format_quantity(HT_TIME, least_s * 1e9, text) : "-");
         ht_table_cell(t, "%s", c->why);
     }
     putchar('\n');
@@ -70,7 +72,7 @@ const struct ht_command ht_cmd_plan = {
     .args = "SYSTEM",
     .help = "what a system decides for a scenario, and whether that fits",
     .example = "hetbench plan autohete --model autohete-4b --cluster autohete-1gpu",
-    .groups = HT_OPT_MODEL | HT_OPT_SCENARIO | HT_OPT_DUMP | HT_OPT_DRAW,
+    .groups = HT_OPT_MODEL | HT_OPT_SCENARIO | HT_OPT_DUMP | HT_OPT_DRAW | HT_OPT_PLOT,
     .min_words = 1,
     .max_words = 1,
     .run = run,

@@ -267,7 +267,7 @@ static enum ht_status measure_and_report(const struct ht_platform *platform, con
     if (status == HT_OK) status = measure(o, platform, systems, &small, &x->split, err, &x->samples);
     if (status == HT_OK && o->out) status = save(x, o->out, err);
     if (status == HT_OK && o->json)
-        status = ht_json_print(outcome_json(x), err);
+        status = ht_json_print(outcome_json(x), "profile", err);
     else if (status == HT_OK)
         print(x);
     ht_samples_free(&x->samples);

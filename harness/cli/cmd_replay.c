@@ -67,7 +67,7 @@ static enum ht_status run(const struct ht_options *o, struct ht_error *err)
     if (!status) ht_provenance_add(root);
     if (!status && o->out) status = write_csv(root, o->out, err);
     if (!status && !o->json) ht_replay_print(root, stdout);
-    if (!status && o->json) status = ht_json_print(json_incref(root), err);
+    if (!status && o->json) status = ht_json_print(json_incref(root), "replay", err);
     json_decref(root);
     free(r);
     return status;

@@ -367,7 +367,7 @@ static enum ht_status run(const struct ht_options *options, struct ht_error *err
     enum ht_status status = load_ledgers(options, &r, err);
     if (status == HT_OK) status = check_all(options->n_words ? options->words[0] : NULL, &r, err);
     if (status == HT_OK && options->out) status = write_csv(&r, options->out, err);
-    if (status == HT_OK && options->json) status = ht_json_print(reproduction_json(&r), err);
+    if (status == HT_OK && options->json) status = ht_json_print(reproduction_json(&r), "reproduction", err);
     if (status == HT_OK && !options->json) {
         for (size_t i = 0; i < r.n_ledgers; i++) printf("%s\n", r.ledgers[i].paper);
         putchar('\n');

@@ -282,7 +282,7 @@ static enum ht_status report(const struct resharding *r, struct ht_error *err)
         status = ht_json_print(json_pack("{s:o,s:o,s:I,s:O,s:b}", "simulated_ns", simulated, "emulated", emulated,
                                          "step", (json_int_t)r->version.step, "paths", paths, "equal",
                                          (int)(o->reshard.check && o->reshard.to)),
-                               err);
+                               "reshard", err);
     } else {
         printf("step %lld", (long long)r->version.step);
         if (o->reshard.to) printf(" into dp %d, tp %d, pp %d", r->layout.dp, r->layout.tp, r->layout.pp);

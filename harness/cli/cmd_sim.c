@@ -33,6 +33,7 @@ static enum ht_status run(const struct ht_options *options, struct ht_error *err
     if (status == HT_OK) status = ht_save_trace(e.result.trace, options->trace, err);
     if (status == HT_OK) status = ht_job_dump(&e.job, options->plan.dump, err);
     if (status == HT_OK) status = ht_draw_plan(&e.result, options->draw, err);
+    if (status == HT_OK) status = ht_plot_result(&e.result, options->plot, err);
     if (status == HT_OK) status = ht_result_show(&e.result, options->json, err);
     ht_evaluation_free(&e);
     return status;
@@ -46,7 +47,7 @@ const struct ht_command ht_cmd_sim = {
             "--replay FILE the report is on a trace that sim or train wrote of the same graph.",
     .example = "hetbench sim zero_offload --model autohete-4b --cluster autohete-1gpu --batch 8",
     .groups = HT_OPT_MODEL | HT_OPT_SCENARIO | HT_OPT_LOAD | HT_OPT_DUMP | HT_OPT_SIM | HT_OPT_TRACE | HT_OPT_REPLAY |
-              HT_OPT_DRAW,
+              HT_OPT_DRAW | HT_OPT_PLOT,
     .min_words = 1,
     .max_words = 1,
     .run = run,

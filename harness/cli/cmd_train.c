@@ -1,15 +1,18 @@
 /* hetbench train: real training on this machine, or the memory ledger when it does not fit. */
 #include "harness/cli/commands.h"
+#include "harness/cli/drawing.h"
 #include "harness/cli/job_report.h"
 #include "harness/cli/train_report.h"
 
 #include "common/base/array.h"
+#include "common/base/stacks.h"
 #include "common/base/text.h"
 #include "common/base/units.h"
 #include "common/exec/sim.h"
 #include "harness/run/disks.h"
 #include "harness/run/engine.h"
 #include "harness/run/events.h"
+#include "harness/run/transport.h"
 #include "harness/result/heading.h"
 #include "harness/run/output.h"
 #include "harness/result/provenance.h"
@@ -170,13 +173,14 @@ static enum ht_status report(struct run *x, bool whole, struct ht_error *err)
     status = ht_result_create(&x->job, trace, NULL, warmup_of(t->steps), err, &result);
     if (status != HT_OK) return status;
     add_arenas(&result, t);
+    if (whole && valid) status = ht_plot_result(&result, x->options->plot, err);
     warn_of_losses(t);
-    if (x->options->json) {
+    if (status == HT_OK && x->options->json) {
         json_t *root = ht_training_json(x->options, &result, t, &x->prediction, &x->persist);
         if (!valid) json_object_set_new(root, "status", json_string("invalid"));
         if (!whole) json_object_set_new(root, "status", json_string("interrupted"));
-        status = ht_json_print(root, err);
-    } else {
+        status = ht_json_print(root, "result", err);
+    } else if (status == HT_OK) {
         ht_training_print(&result, t, &x->prediction, &x->persist);
     }
     ht_result_free(&result);
@@ -207,7 +211,7 @@ static enum ht_status report_no_step(const struct run *x, bool saved, struct ht_
                             json_pack("{s:o,s:I,s:i,s:i}", "data", ht_json_text(o->training.data), "steps_asked",
                                       (json_int_t)o->training.steps, "first_step", (int)x->persist.first_step,
                                       "steps_done", 0));
-        status = ht_json_print(root, err);
+        status = ht_json_print(root, "result", err);
     } else {
         printf("%s is at step %d already: no step was run%s%s\n",
                ht_shown(x->persist.resumed_from, folder, sizeof(folder)), x->persist.first_step,
@@ -236,15 +240,19 @@ static enum ht_status prepare(struct run *x, struct ht_error *err)
     if (!o->training.data) return ht_fail(err, HT_BAD_INPUT, "train: --data is missing; expected a text or token ids");
     enum ht_status status = ht_persist_model(o, config, err);
     if (status == HT_OK) status = ht_job_create(o, NULL, *config ? config : NULL, HT_JOB_TRAINABLE, err, &x->job);
+    if (status == HT_OK)
+        ht_events_say(ht_ranks_events(x->ranks), "plan", "\"ns\": %lld", (long long)x->job.planning_ns);
     if (status == HT_OK) status = open_data(o, &x->job, err, &x->tokens);
     if (status == HT_OK && x->job.answer != HT_OK) status = refuse(o, &x->job, err);
+    if (status == HT_OK) status = ht_transport_check(&o->platform, &x->job.platform, x->job.schedule->n_ranks, err);
     return status == HT_OK ? ht_check_events(&x->job, "--steps", o->training.steps, err) : status;
 }
 
 /* Starts the ranks, which do all the rest. */
 static enum ht_status launch(const struct run *x, struct ht_error *err)
 {
-    const char *const outputs[] = {x->options->training.losses, x->options->trace, x->options->plan.dump};
+    const char *const outputs[] = {x->options->training.losses, x->options->trace, x->options->plan.dump,
+                                   x->options->plot};
     enum ht_status status = HT_OK;
     for (size_t i = 0; i < HT_COUNT(outputs) && status == HT_OK; i++) status = ht_output_check_ranks(outputs[i], err);
     return status == HT_OK ? ht_ranks_launch(x->ranks, x->options, &x->job, err) : status;
@@ -313,6 +321,7 @@ static enum ht_status train(const struct ht_options *options, struct ht_ranks *r
 static enum ht_status run(const struct ht_options *options, struct ht_error *err)
 {
     struct ht_ranks ranks;
+    if (options->training.events) ht_stacks_on_signal(); /* for the supervisor */
     enum ht_status status = ht_ranks_open(err, &ranks);
     if (status == HT_OK) status = ht_events_open(options->training.events, err, &ranks.events);
     if (status == HT_OK && ranks.comm)
@@ -333,7 +342,7 @@ const struct ht_command ht_cmd_train = {
             "several "
             "emulated devices, or --ranks N, trains in as many processes, which mpirun starts.",
     .example = "hetbench train in_memory --model gpt-tiny --data FILE --steps 50",
-    .groups = HT_OPT_MODEL | HT_OPT_SCENARIO | HT_OPT_TRAIN | HT_OPT_LAUNCH | HT_OPT_DUMP | HT_OPT_TRACE,
+    .groups = HT_OPT_MODEL | HT_OPT_SCENARIO | HT_OPT_TRAIN | HT_OPT_LAUNCH | HT_OPT_DUMP | HT_OPT_TRACE | HT_OPT_PLOT,
     .min_words = 1,
     .max_words = 1,
     .run = run,

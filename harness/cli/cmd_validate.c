@@ -2,6 +2,7 @@
 #include "harness/cli/commands.h"
 
 #include "common/base/array.h"
+#include "harness/cli/data_root.h"
 #include "harness/result/provenance.h"
 #include "harness/result/result.h"
 #include "harness/result/table.h"
@@ -226,10 +227,11 @@ static json_t *to_json(const struct ht_validation *v)
 static enum ht_status run(const struct ht_options *options, struct ht_error *err)
 {
     struct ht_validation v;
-    const char *root = options->n_words ? options->words[0] : HT_SOURCE_DIR;
+    char own[HT_ROOT_BYTES];
+    const char *root = options->n_words ? options->words[0] : ht_data_root(own);
     enum ht_status status = ht_validate(root, NULL, err, &v);
     if (!status && options->json)
-        status = ht_json_print(to_json(&v), err);
+        status = ht_json_print(to_json(&v), "validation", err);
     else if (!status)
         print(&v);
     ht_validation_free(&v);
@@ -240,7 +242,7 @@ const struct ht_command ht_cmd_validate = {
     .name = "validate",
     .args = "[DIR]",
     .help = "predictions against published measurements\vReads the predictions in results/ and the measurements in "
-            "harness/claims/measured of the tree DIR [the one that hetbench was built from]. Nothing is simulated: the "
+            "harness/claims/measured of the tree DIR [hetbench's own]. Nothing is simulated: the "
             "scripts that each set names make the predictions.",
     .example = "hetbench validate",
     .max_words = 1,

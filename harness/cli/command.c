@@ -2,8 +2,8 @@
 
 #include "common/base/array.h"
 #include "common/base/config.h"
-#include "common/base/terminal.h"
 #include "common/base/units.h"
+#include "harness/cli/help.h"
 
 #include <argp.h>
 #include <errno.h>
@@ -32,7 +32,7 @@ struct row {
 #define COUNT(field, least, most) VALUE_COUNT, AT(field), least, most
 #define REAL(field, least, most)  VALUE_REAL, AT(field), least, most
 #define LIST(field, most)         VALUE_LIST, AT(field), 0, most
-#define ANY                       (~0u)
+#define ANY                       HT_OPT_ANY
 #define SHAPE                     (HT_OPT_SCENARIO | HT_OPT_SHAPE)
 
 static const struct row rows[] = {
@@ -44,7 +44,8 @@ static const struct row rows[] = {
      "cluster to train on: built in (hetbench list clusters), 'local' for this machine, or a YAML file",
      HT_OPT_SCENARIO | HT_OPT_RESHARD, TEXT(request.cluster)},
     {"gpus", "KIND:N,..",
-     "cluster from its parts, in place of --cluster: GPUs of a node (hetbench list gpus); '/' separates nodes",
+     "cluster from its parts, in place of --cluster: GPUs of a node (hetbench list gpus); '/' separates nodes, "
+     "a100-80gb:8x4 is four nodes of eight",
      HT_OPT_SCENARIO | HT_OPT_PARTS, TEXT(parts.gpus)},
     {"ram", "SIZE", "with --gpus: main memory of each node, such as 128GB", HT_OPT_SCENARIO | HT_OPT_PARTS,
      TEXT(parts.ram)},
@@ -60,7 +61,8 @@ static const struct row rows[] = {
      TEXT(parts.ssd)},
     {"only", "KIND[:N],..", "use only these GPUs of the cluster [all]", HT_OPT_SCENARIO, TEXT(request.only)},
     {"ranks", "N",
-     "processes, one for each device; cluster 'local' then has N emulated devices [the cluster's devices]",
+     "processes, one for each device: those of the first N; cluster 'local' then has N emulated devices [the "
+     "cluster's devices]",
      HT_OPT_SCENARIO, COUNT(request.ranks, 1, 64)},
     {"nodes", "N", "cluster 'local': nodes among which its devices are divided, with node stores of their own [1]",
      HT_OPT_SCENARIO, COUNT(request.nodes, 1, 64)},
@@ -91,8 +93,8 @@ static const struct row rows[] = {
      BYTES(request.device_memory_bytes)},
     {"host-memory", "SIZE", "budget of every node's main memory, such as '1 GB' [the node's own]", SHAPE,
      BYTES(request.host_memory_bytes)},
-    {"ssds", "N", "disks of every node that has some, striped [the node's own]", HT_OPT_SCENARIO,
-     COUNT(request.ssds, 1, 64)},
+    {"ssds", "N", "disks of every node that has some, striped; 0: no node has any [the node's own]", HT_OPT_SCENARIO,
+     COUNT(request.ssds, 0, 64)},
     {"through-host", "RATE",
      "what each GPU sends in a ring where it has no peer access, such as '8 GB/s' (busbw of nccl-tests) [the "
      "cluster's, else another machine's]",
@@ -160,6 +162,11 @@ static const struct row rows[] = {
     {"backend", "cpu|cuda", "backend that runs the ops [cpu]", HT_OPT_TRAIN | HT_OPT_PROFILE, TEXT(platform.backend)},
     {"device", "N", "GPU of --backend cuda, among those that CUDA shows [0]", HT_OPT_TRAIN | HT_OPT_PROFILE,
      COUNT(platform.device, 0, 1023)},
+    {"transport", "nccl|host",
+     "between the ranks of --backend cuda: NCCL, or pinned host memory [NCCL if each has a GPU of its own]",
+     HT_OPT_TRAIN, TEXT(platform.transport)},
+    {"deterministic", NULL, "add up over ranks of --backend cuda in their order, whatever the transport", HT_OPT_TRAIN,
+     FLAG(platform.deterministic)},
     {"hosts", "NAME:N,..", "hosts of the ranks, N on each; started by mpirun over ssh [this machine]", HT_OPT_LAUNCH,
      TEXT(launch.hosts)},
     {"hosts", "FILE|!COMMAND",
@@ -319,6 +326,8 @@ static const struct row rows[] = {
     {"draw", "FILE",
      "draw the plan's pipelines as PNG or SVG: layers, rings, memory; of sim also idle shares and the schedule",
      HT_OPT_DRAW, TEXT(draw)},
+    {"plot", "FILE.svg|.png|.html",
+     "draw the report, by the name's ending; html of sim and train: an interactive timeline", HT_OPT_PLOT, TEXT(plot)},
     {"ledger", "FILE", "check the claims of this file [the built-in ledgers]", HT_OPT_REPRODUCE, TEXT(compare.ledger)},
     {"out", "FILE", "write the table as CSV", HT_OPT_REPRODUCE, TEXT(out)},
     {"out", "DIR", "folder of results.json and results.csv [results/NAME]", HT_OPT_EXPERIMENT, TEXT(out)},
@@ -463,6 +472,15 @@ static enum ht_status unknown(const struct parse *p)
                    word, command);
 }
 
+bool ht_option_next(const struct ht_command *command, size_t *at, struct ht_option *out)
+{
+    while (*at < N_ROWS && !is_of(&rows[*at], command)) ++*at;
+    if (*at == N_ROWS) return false;
+    const struct row *row = &rows[(*at)++];
+    *out = (struct ht_option){row->name, row->arg, row->help, row->groups};
+    return true;
+}
+
 /* Makes the command's rows of the table for argp. */
 static void options_of(const struct ht_command *command, struct argp_option *out)
 {
@@ -475,80 +493,11 @@ static void options_of(const struct ht_command *command, struct argp_option *out
     out[n] = (struct argp_option){0};
 }
 
-/* ---- help ------------------------------------------------------------------------------------------------------ */
-
-/* The headings of the help, in their order. A row is under the first that names a group of both row and command. */
-static const struct {
-    unsigned groups;
-    const char *title;
-} sections[] = {
-    {HT_OPT_MODEL | HT_OPT_LOAD | HT_OPT_SCENARIO | HT_OPT_SHAPE | HT_OPT_PARTS, "Scenario:"},
-    {HT_OPT_SIM | HT_OPT_REPLAY, "Simulation:"},
-    {HT_OPT_COMPARE | HT_OPT_ADVISE, "Comparison:"},
-    {HT_OPT_MAXSIZE, "Sizes:"},
-    {HT_OPT_TRAIN | HT_OPT_LAUNCH, "Training:"},
-    {HT_OPT_ELASTIC, "Nodes:"},
-    {HT_OPT_RESHARD | HT_OPT_CHECK, "Stores:"},
-    {HT_OPT_PROFILE, "Measuring:"},
-    {HT_OPT_DAY | HT_OPT_SPOT, "The day:"},
-    {ANY, "Output:"},
-};
-
-enum { HELP_WIDTH = 80, HELP_NAMES = 26 };
-
-static int help_width(void)
+/* Sets what an option's 0 means where the field's own 0 is its default. */
+static void take_zeros(struct ht_options *o)
 {
-    int columns = ht_terminal_columns();
-    return columns ? columns : HELP_WIDTH;
-}
-
-static size_t section_of(const struct row *row, const struct ht_command *command)
-{
-    size_t section = 0;
-    if (row->groups == ANY) return HT_COUNT(sections) - 1;
-    while (!(sections[section].groups & row->groups & command->groups)) section++;
-    return section;
-}
-
-void ht_help_print_row(const char *name, const char *text)
-{
-    char indent[HELP_NAMES + 1];
-    int used = printf("  %-*s", HELP_NAMES - 4, name);
-    snprintf(indent, sizeof(indent), "%*s", HELP_NAMES, "");
-    if (used > HELP_NAMES - 2) putchar('\n'), used = 0;
-    printf("%*s", HELP_NAMES - used, "");
-    ht_print_wrapped(text, HELP_NAMES, indent, "", help_width(), stdout);
-}
-
-static void print_section(const struct ht_command *command, size_t section)
-{
-    int n = 0;
-    for (size_t i = 0; i < N_ROWS; i++) {
-        char name[80];
-        if (!is_of(&rows[i], command) || section_of(&rows[i], command) != section) continue;
-        if (!n++) printf("\n %s\n", sections[section].title);
-        snprintf(name, sizeof(name), "%s--%s%s%s", rows[i].offset == AT(help) ? "-h, " : "", rows[i].name,
-                 rows[i].arg ? " " : "", rows[i].arg ? rows[i].arg : "");
-        ht_help_print_row(name, rows[i].help);
-    }
-}
-
-static void print_help(const struct ht_command *command)
-{
-    const char *more = strchr(command->help, '\v');
-    char summary[512];
-    snprintf(summary, sizeof(summary), "%.*s", (int)strcspn(command->help, "\v"), command->help);
-    printf("Usage: hetbench %s %s%s[OPTIONS]\n", command->name, command->args ? command->args : "",
-           command->args ? " " : "");
-    ht_print_wrapped(summary, 0, "", "", help_width(), stdout);
-    if (command->example) {
-        printf("\nExample:\n  ");
-        ht_print_wrapped(command->example, 2, "    ", " \\", help_width(), stdout);
-    }
-    for (size_t section = 0; section < HT_COUNT(sections); section++) print_section(command, section);
-    if (!more) return;
-    putchar('\n');
-    ht_print_wrapped(more + 1, 0, "", "", help_width(), stdout);
+    for (int64_t i = 0; i < o->n_given; i++)
+        if (!strcmp(o->given[i].name, "ssds") && o->request.ssds == 0) o->request.ssds = HT_NO_SSDS;
 }
 
 /* Joins the parts of a cluster to the list that stands for its name. */
@@ -592,10 +541,11 @@ enum ht_status ht_options_parse(const struct ht_command *command, int argc, char
     /* argp expects the program's name where argv[1], the command, is. */
     error_t failed = argp_parse(&argp, argc - 1, argv + 1, ARGP_NO_ERRS | ARGP_NO_HELP | ARGP_NO_EXIT, NULL, &p);
     if (out->help) {
-        print_help(command);
+        ht_help_print(command);
         return HT_OK;
     }
     if (failed) return err->status != HT_OK ? err->status : unknown(&p);
+    take_zeros(out);
     enum ht_status status = take_parts(command, err, out);
     if (status != HT_OK) return status;
     if (out->n_words < command->min_words && !out->plan.load)

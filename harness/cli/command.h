@@ -36,9 +36,12 @@ enum ht_option_group {
     HT_OPT_ELASTIC = 4194304,
     HT_OPT_DAY = 8388608,     /* of spot instances */
     HT_OPT_LAUNCH = 16777216, /* the hosts of a training */
-    HT_OPT_SPOT = 33554432,   /* of spot traces that happen to processes */
+    HT_OPT_PLOT = 33554432,   /* a picture of the report */
+    HT_OPT_SPOT = 67108864,   /* of spot traces that happen to processes */
     HT_OPT_SHAPE = 8192,      /* the scenario without its cluster: profile has only this of it */
 };
+
+#define HT_OPT_ANY (~0u) /* group of an option that every command takes */
 
 struct ht_command {
     const char *name;
@@ -51,8 +54,13 @@ struct ht_command {
     enum ht_status (*run)(const struct ht_options *options, struct ht_error *err);
 };
 
-/* Prints a command's or option's name and text beside it, at the width of the terminal. */
-void ht_help_print_row(const char *name, const char *text);
+struct ht_option {
+    const char *name, *arg, *help; /* without "--"; arg NULL: it takes no value */
+    unsigned groups;
+};
+
+/* Takes the command's next option, in the table's order; *at is 0 before the first. Returns false behind the last. */
+bool ht_option_next(const struct ht_command *command, size_t *at, struct ht_option *out);
 
 /* Reads argv[2..] for a command. Returns HT_BAD_INPUT with one line. With options->help the help has been printed. */
 enum ht_status ht_options_parse(const struct ht_command *command, int argc, char **argv, struct ht_error *err,

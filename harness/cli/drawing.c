@@ -2,6 +2,7 @@
 
 #include "common/base/interrupt.h"
 #include "common/trace/trace.h"
+#include "harness/cli/data_root.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -13,14 +14,15 @@
 
 extern char **environ;
 
-enum { PATH_BYTES = 4096, SAID_BYTES = 900, MOST_ARGS = 16 };
+enum { PATH_BYTES = HT_ROOT_BYTES + 256, SAID_BYTES = 900, MOST_ARGS = 16 };
 
-/* Finds a script in the tree that this was built from. */
 static enum ht_status find_script(const char *of, const char *name, char *path, size_t n, struct ht_error *err)
 {
-    snprintf(path, n, HT_SOURCE_DIR "/harness/report/%s", name);
+    char root[HT_ROOT_BYTES];
+    snprintf(path, n, "%s/harness/report/%s", ht_data_root(root), name);
     if (access(path, R_OK) == 0) return HT_OK;
-    return ht_fail(err, HT_INFEASIBLE, "%s: missing; %s needs the tree that hetbench was built from", path, of);
+    return ht_fail(err, HT_INFEASIBLE, "%s: missing; %s needs hetbench as installed, or the tree it was built from",
+                   path, of);
 }
 
 /* Returns the interpreter: Debian's own is the one that has Debian's matplotlib. */
@@ -79,7 +81,7 @@ enum ht_status ht_python_run(const char *of, const char *script, const char *con
     return ht_fail(err, known ? (enum ht_status)code : HT_FAILED, "%.900s", said[0] ? said : "Python failed");
 }
 
-/* ---- plans ------------------------------------------------------------------------------------------------------ */
+/* ---- documents ----------------------------------------------------------------------------------------------------- */
 
 /* Opens a file in memory, which a child sees as /dev/fd/N. */
 static enum ht_status open_memory(FILE **file, char path[64], struct ht_error *err)
@@ -91,12 +93,10 @@ static enum ht_status open_memory(FILE **file, char path[64], struct ht_error *e
     return HT_OK;
 }
 
-static enum ht_status write_result(const struct ht_result *r, FILE *file, struct ht_error *err)
+static enum ht_status write_report(const json_t *root, FILE *file, struct ht_error *err)
 {
-    json_t *root = ht_result_json(r);
     bool written = json_dumpf(root, file, 0) == 0 && fflush(file) == 0;
-    json_decref(root);
-    return written ? HT_OK : ht_fail(err, HT_FAILED, "no memory for the plan to draw");
+    return written ? HT_OK : ht_fail(err, HT_FAILED, "no memory for the report to draw");
 }
 
 static enum ht_status write_trace(const struct ht_trace *t, FILE *file, struct ht_error *err)
@@ -106,18 +106,52 @@ static enum ht_status write_trace(const struct ht_trace *t, FILE *file, struct h
     return status;
 }
 
-enum ht_status ht_draw_plan(const struct ht_result *r, const char *path, struct ht_error *err)
+/* Hands a report and its trace, where there is one, to a script. */
+static enum ht_status draw(const char *of, const char *script, const json_t *report, const struct ht_trace *t,
+                           const char *path, struct ht_error *err)
 {
     FILE *result = NULL, *trace = NULL;
     char of_result[64], of_trace[64];
-    if (!path) return HT_OK;
     enum ht_status status = open_memory(&result, of_result, err);
-    if (status == HT_OK) status = write_result(r, result, err);
-    if (status == HT_OK && r->trace) status = open_memory(&trace, of_trace, err);
-    if (trace) status = write_trace(r->trace, trace, err);
+    if (status == HT_OK) status = write_report(report, result, err);
+    if (status == HT_OK && t) status = open_memory(&trace, of_trace, err);
+    if (trace) status = write_trace(t, trace, err);
     const char *args[] = {"--out", path, of_result, trace ? of_trace : NULL, NULL};
-    if (status == HT_OK) status = ht_python_run("--draw", "groups.py", args, err);
+    if (status == HT_OK) status = ht_python_run(of, script, args, err);
     if (result) fclose(result);
     if (trace) fclose(trace);
     return status;
+}
+
+static enum ht_status draw_result(const char *of, const char *script, const struct ht_result *r, const char *path,
+                                  struct ht_error *err)
+{
+    if (!path) return HT_OK;
+    json_t *root = ht_result_json(r);
+    enum ht_status status = draw(of, script, root, r->trace, path, err);
+    json_decref(root);
+    return status;
+}
+
+enum ht_status ht_draw_plan(const struct ht_result *r, const char *path, struct ht_error *err)
+{
+    return draw_result("--draw", "groups.py", r, path, err);
+}
+
+/* ---- reports ---------------------------------------------------------------------------------------------------- */
+
+enum ht_status ht_plot_check(const char *path, struct ht_error *err)
+{
+    const char *args[] = {"--check", "--out", path, NULL};
+    return path ? ht_python_run("--plot", "plot.py", args, err) : HT_OK;
+}
+
+enum ht_status ht_plot(const json_t *report, const struct ht_trace *trace, const char *path, struct ht_error *err)
+{
+    return path ? draw("--plot", "plot.py", report, trace, path, err) : HT_OK;
+}
+
+enum ht_status ht_plot_result(const struct ht_result *r, const char *path, struct ht_error *err)
+{
+    return draw_result("--plot", "plot.py", r, path, err);
 }

@@ -13,4 +13,14 @@ enum ht_status ht_python_run(const char *of, const char *script, const char *con
    Nothing happens without a path. */
 enum ht_status ht_draw_plan(const struct ht_result *r, const char *path, struct ht_error *err);
 
+/* Checks before a command begins that --plot names a file of a known kind and that it can be drawn. NULL: fine. */
+enum ht_status ht_plot_check(const char *path, struct ht_error *err);
+
+/* Draws a report (harness/report/plot.py), which is what the command prints with --json; trace: NULL, or that of the report. Nothing
+   happens without a path. */
+enum ht_status ht_plot(const json_t *report, const struct ht_trace *trace, const char *path, struct ht_error *err);
+
+/* The same for a result and its trace. */
+enum ht_status ht_plot_result(const struct ht_result *r, const char *path, struct ht_error *err);
+
 #endif

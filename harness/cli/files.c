@@ -48,6 +48,8 @@ static const struct row {
     {"--losses", AT(training.losses), ANY_COMMAND, WRITES, NULL},
     {"--trace", AT(trace), ANY_COMMAND, WRITES, NULL},
     {"--out", AT(out), HT_OPT_PROFILE | HT_OPT_REPRODUCE | HT_OPT_DAY | HT_OPT_SPOT, WRITES, NULL},
+    {"--draw", AT(draw), ANY_COMMAND, WRITES_LATER, NULL},
+    {"--plot", AT(plot), ANY_COMMAND, WRITES_LATER, NULL},
     {"--write-trace", AT(day.write), HT_OPT_DAY, WRITES, NULL},
     {"--out", AT(out), HT_OPT_COMPARE, WRITES_FOLDER, "compare.json"},
     {"--out", AT(out), HT_OPT_COMPARE, WRITES_FOLDER, "compare.csv"},

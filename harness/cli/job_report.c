@@ -19,10 +19,11 @@ enum ht_status ht_job_report(const struct ht_options *options, void (*print)(con
     status = ht_result_create(&job, NULL, NULL, 0, err, &result);
     if (status == HT_OK) status = ht_job_dump(&job, options->plan.dump, err);
     if (status == HT_OK) status = ht_draw_plan(&result, options->draw, err);
+    if (status == HT_OK) status = ht_plot_result(&result, options->plot, err);
     if (status == HT_OK && options->json) {
         json_t *root = ht_result_json(&result);
         if (add) add(&job, root);
-        status = ht_json_print(root, err);
+        status = ht_json_print(root, "result", err);
     } else if (status == HT_OK) {
         ht_job_print(&job, stdout);
         print(&job);
@@ -38,7 +39,7 @@ enum ht_status ht_result_show(const struct ht_result *r, bool json, struct ht_er
 {
     enum ht_status status = HT_OK;
     if (json)
-        status = ht_json_print(ht_result_json(r), err);
+        status = ht_json_print(ht_result_json(r), "result", err);
     else
         ht_result_print(r, stdout);
     return status == HT_OK ? answer_of(r->job, err) : status;

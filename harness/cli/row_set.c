@@ -1,5 +1,7 @@
 #include "harness/cli/row_set.h"
 
+#include "harness/cli/drawing.h"
+
 #include "common/base/array.h"
 #include "common/base/units.h"
 #include "harness/result/provenance.h"
@@ -105,9 +107,10 @@ enum ht_status ht_row_set_finish(enum ht_status made, const struct ht_row_set_ou
         output->print(output->ctx, rows);
         if (partial) printf("\npartial: %s; the rows above are finished\n", why.text);
     }
-    if (o->out) written = ht_rows_write(root, o->out, output->name, output->write_csv, err);
+    if (o->out) written = ht_rows_write(root, output->name, o->out, output->name, output->write_csv, err);
+    if (written == HT_OK && !partial) written = ht_plot(root, NULL, o->plot, err);
     if (o->json)
-        shown = ht_json_print(root, written == HT_OK ? err : NULL);
+        shown = ht_json_print(root, output->name, written == HT_OK ? err : NULL);
     else
         json_decref(root);
     if (written != HT_OK || shown != HT_OK) return written != HT_OK ? written : shown;

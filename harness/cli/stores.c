@@ -222,7 +222,7 @@ enum ht_status ht_list_stores(const struct ht_options *options, struct ht_error 
         }
     }
     if (options->json) {
-        status = ht_json_print(json_pack("{s:O}", "versions", list), err);
+        status = ht_json_print(json_pack("{s:O}", "versions", list), "stores", err);
     } else {
         ht_table_print(t, "", stdout);
         if (newest.step >= 0) printf("\nshares of step %lld, the newest whole one\n", (long long)newest.step);

@@ -179,8 +179,11 @@ void ht_training_print(const struct ht_result *r, const struct ht_training *t, c
     printf("\nstep time: median %s %s, %s simulated; ", ht_format_quantity(HT_TIME, (double)t->median_step_ns, a),
            ht_obtained(r), ht_format_quantity(HT_TIME, (double)p->iteration_ns, b));
     if (on_gpu(r))
-        printf("GPU %s, %d host core%s\n", ht_cluster_gpu_of(r->job->scenario.cluster, 0)->name, t->split.n_host,
-               plural);
+        printf("GPU %s, %d host core%s%s\n", ht_cluster_gpu_of(r->job->scenario.cluster, 0)->name, t->split.n_host,
+               plural,
+               r->job->schedule->n_ranks == 1 ? ""
+               : t->by_nccl                   ? "; messages by NCCL"
+                                              : "; messages through host memory");
     else
         printf("%d device core%s, %d host core%s%s\n", t->split.n_device, t->split.n_device == 1 ? "" : "s",
                t->split.n_host, plural, t->split.shared ? " (the same one)" : "");
@@ -267,6 +270,8 @@ json_t *ht_training_json(const struct ht_options *o, const struct ht_result *r, 
                                       (json_int_t)reserve->results_bytes, "foreign_bytes_at_end",
                                       (json_int_t)t->foreign_bytes));
     if (on_gpu(r)) json_object_set_new(root, "slow_products", slow_shapes_json(t));
+    if (on_gpu(r) && r->job->schedule->n_ranks > 1)
+        json_object_set_new(root, "transport", json_string(t->by_nccl ? "nccl" : "host"));
     json_object_set_new(root, "numerics", ht_numerics_json(&r->job->scenario.numerics));
     json_object_set_new(root, "control", control_json(&r->job->scenario, t));
     json_object_set_new(root, "clock", json_string(t->emulated.scale > 0 ? "emu" : "run"));

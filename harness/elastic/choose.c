@@ -52,6 +52,13 @@ enum ht_status ht_chooser_create(const struct ht_options *options, struct ht_err
     return status;
 }
 
+static void free_choice(struct ht_choice *x)
+{
+    for (int32_t i = 0; i < HT_MAX_SET; i++) free(x->sets[i]);
+    free(x->rank_node);
+    free(x);
+}
+
 static void join(struct ht_chooser *c)
 {
     atomic_store(&c->stop, true);
@@ -64,23 +71,53 @@ void ht_chooser_destroy(struct ht_chooser *c)
 {
     if (!c) return;
     join(c);
-    for (size_t i = 0; i < c->n; i++) {
-        free(c->known[i]->rank_node);
-        free(c->known[i]);
-    }
+    for (size_t i = 0; i < c->n; i++) free_choice(c->known[i]);
     free(c->known);
     ht_policy_nodes_destroy(c->policy);
     pthread_mutex_destroy(&c->lock);
     free(c);
 }
 
+static bool is_given(const struct ht_options *o, const char *name)
+{
+    size_t n = strlen(name);
+    for (int64_t i = 0; i < o->plan.n_set; i++)
+        if (!strncmp(o->plan.set[i], name, n) && o->plan.set[i][n] == '=') return true;
+    return false;
+}
+
+static bool is_knob(const struct ht_system *system, const char *name)
+{
+    const struct ht_knob *k = system->knobs;
+    while (k && k->name && strcmp(k->name, name) != 0) k++;
+    return k && k->name;
+}
+
+/* Writes "NAME=VALUE" for each of the plan's variables that --set can force and the user has not. Returns their number. */
+static int32_t write_sets(const struct ht_options *o, const struct ht_job *job, char *sets[HT_MAX_SET])
+{
+    int32_t n = 0;
+    for (int i = 0; i < job->plan.n_variables && o->plan.n_set + n < HT_MAX_SET; i++) {
+        const struct ht_variable *v = &job->plan.variables[i];
+        size_t bytes;
+        if (is_given(o, v->name) || !is_knob(job->system, v->name)) continue;
+        FILE *f = open_memstream(&sets[n], &bytes);
+        if (!f) break;
+        fprintf(f, "%s=", v->name);
+        ht_variable_print(v, f);
+        fclose(f);
+        n++;
+    }
+    return n;
+}
+
 /* Plans and proves a training over some nodes. */
 static enum ht_status try(struct ht_chooser *c, const char *nodes, struct ht_choice *out, struct ht_error *err)
 {
     struct ht_job job;
-    c->options.request.only_nodes = nodes;
-    enum ht_status status = ht_job_create(&c->options, NULL, NULL, HT_JOB_TRAINABLE, err, &job);
-    c->options.request.only_nodes = NULL;
+    struct ht_options o = c->options;
+    o.request.only_nodes = nodes;
+    enum ht_status status = ht_job_create(&o, NULL, NULL, HT_JOB_TRAINABLE, err, &job);
     if (status != HT_OK) return status;
     if (job.answer != HT_OK) {
         status = ht_fail(err, HT_INFEASIBLE, "%s", job.reason);
@@ -91,9 +128,32 @@ static enum ht_status try(struct ht_chooser *c, const char *nodes, struct ht_cho
         for (int32_t r = 0; r < s->n_ranks; r++)
             out->rank_node[r] = job.scenario.cluster->nodes[s->rank_node[r]].number;
         memcpy(out->use, nodes, strlen(nodes) + 1);
+        out->graph = ht_schedule_hash(s);
+        out->n_tried = write_sets(&o, &job, out->sets);
     }
     ht_job_free(&job);
     return status;
+}
+
+/* Returns true if the choice's sets, in place of the planner, lead to the same graph. */
+static bool sets_suffice(const struct ht_chooser *c, const struct ht_choice *x)
+{
+    struct ht_job job;
+    struct ht_error ignored = {0};
+    struct ht_options o = c->options;
+    o.request.only_nodes = x->use;
+    for (int32_t i = 0; i < x->n_tried; i++) o.plan.set[o.plan.n_set++] = x->sets[i];
+    if (ht_job_create(&o, NULL, NULL, HT_JOB_TRAINABLE, &ignored, &job) != HT_OK) return false;
+    bool suffice = job.answer == HT_OK && ht_schedule_hash(job.schedule) == x->graph;
+    ht_job_free(&job);
+    return suffice;
+}
+
+/* Finds once whether a choice can be handed over. Locked. */
+static void ready(const struct ht_chooser *c, struct ht_choice *x)
+{
+    if (x->status == HT_OK && x->n_tried && sets_suffice(c, x)) x->n_sets = x->n_tried;
+    x->n_tried = 0;
 }
 
 /* Writes the nodes at the picked places of a list. */
@@ -170,6 +230,7 @@ enum ht_status ht_choose(struct ht_chooser *c, const char *nodes, struct ht_erro
     size_t before = c->n;
     struct ht_choice *x = find(c, nodes);
     x->beforehand = c->n == before;
+    x->taken = true;
     pthread_mutex_unlock(&c->lock);
     *out = x;
     return x->status == HT_OK ? HT_OK : ht_fail(err, x->status, "%s", x->error.text);
@@ -182,17 +243,25 @@ void ht_chooser_keep(struct ht_chooser *c, const char *nodes)
     pthread_mutex_unlock(&c->lock);
 }
 
+void ht_choose_ready(struct ht_chooser *c, const char *nodes)
+{
+    pthread_mutex_lock(&c->lock);
+    ready(c, find(c, nodes));
+    pthread_mutex_unlock(&c->lock);
+}
+
 static void *choose_losses(void *arg)
 {
     struct ht_chooser *c = arg;
     char list[HT_MEMBER_LIST];
-    int32_t n = ht_list_count(c->ahead);
-    for (int32_t lost = 0; n > 1 && lost < n && !atomic_load(&c->stop); lost++) {
+    int32_t n = ht_list_count(c->ahead), begin = n > 1 ? 0 : 2 * n;
+    for (int32_t k = begin; k <= 2 * n && !atomic_load(&c->stop); k++) { /* all are chosen before any is readied */
         list[0] = '\0';
         for (int32_t i = 0; i < n; i++)
-            if (i != lost) ht_list_add(list, ht_list_at(c->ahead, i));
+            if (k == 2 * n || i != k % n) ht_list_add(list, ht_list_at(c->ahead, i));
         pthread_mutex_lock(&c->lock);
-        find(c, list);
+        struct ht_choice *x = find(c, list);
+        if (k >= n && !x->taken) ready(c, x);
         pthread_mutex_unlock(&c->lock);
     }
     return NULL;
@@ -202,5 +271,6 @@ void ht_choose_ahead(struct ht_chooser *c, const char *nodes)
 {
     join(c);
     memcpy(c->ahead, nodes, strlen(nodes) + 1);
+    for (size_t i = 0; i < c->n; i++) c->known[i]->taken = false;
     c->threaded = pthread_create(&c->thread, NULL, choose_losses, c) == 0;
 }

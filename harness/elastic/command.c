@@ -90,6 +90,7 @@ void ht_command_add_incarnation(struct ht_args *w, const struct ht_options *o, c
     ht_args_add_option(w, "resume", NULL);
     if (loads_from_remote(o)) ht_args_add_option(w, "load-remote", NULL);
     ht_args_add_option(w, "only-nodes", choice->use);
+    for (int32_t i = 0; i < choice->n_sets; i++) ht_args_add_option(w, "set", choice->sets[i]);
     if (replicas) ht_args_add_option(w, "replicas", number);
     if (choice->n_ranks > 1 && list_hosts(choice, members, hosts, sizeof(hosts))) ht_args_add_option(w, "hosts", hosts);
     if (events) ht_args_add_option(w, "events", events);

@@ -2,6 +2,7 @@
 
 #include "common/base/array.h"
 #include "common/store/catalog.h"
+#include "harness/run/drill.h"
 
 #include <fcntl.h>
 #include <ftw.h>
@@ -81,6 +82,13 @@ void ht_damage_corrupt(const struct ht_state_options *o, uint64_t number)
     }
     free(versions);
     ht_catalog_free(&c);
+}
+
+void ht_damage_make_room(const struct ht_state_options *o)
+{
+    char path[4096];
+    snprintf(path, sizeof(path), "%.3900s/%s", o->store, HT_DRILL_FILLER);
+    unlink(path);
 }
 
 void ht_damage_forget(const struct ht_state_options *o)

@@ -178,7 +178,7 @@ static enum ht_status run_studies(const struct entry *file, const char *dir, con
         if (status) return status;
         json_array_append_new(rows, study);
         json_object_set_new(root, "complete", json_boolean(!node->next));
-        status = ht_rows_write(root, dir, "results", write_csv, err);
+        status = ht_rows_write(root, "days", dir, "results", write_csv, err);
         if (status) return status;
     }
     return HT_OK;

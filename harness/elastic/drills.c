@@ -4,26 +4,30 @@
 #include "common/base/clock.h"
 #include "common/base/interrupt.h"
 #include "common/base/rng.h"
+#include "common/model/zoo.h"
 #include "common/store/catalog.h"
+#include "harness/elastic/cell.h"
 #include "harness/elastic/child.h"
 #include "harness/elastic/command.h"
 #include "harness/elastic/damage.h"
 #include "harness/elastic/fault.h"
 #include "harness/elastic/incarnation.h"
+#include "harness/elastic/left.h"
 #include "harness/elastic/recovery.h"
+#include "harness/result/schema.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { MOST_FAULTS = 8, LIMIT_S = 600, PATH = 4096 };
+enum { MOST_FAULTS = 8, LIMIT_S = 600, GRACE_MS = 10000, PATH = 4096 };
 
 struct drill {
     const struct ht_options *o;
@@ -32,6 +36,8 @@ struct drill {
     char dir[PATH - 256];
     struct ht_fault faults[MOST_FAULTS];
     int32_t n_faults;
+    bool sealed;        /* in a cell */
+    char disk[PATH];    /* where a small one is mounted; "": nowhere */
     json_t *state;      /* the supervisor's, at the end */
     json_t *recoveries; /* of all drills; borrowed */
     bool all_lost;
@@ -39,15 +45,33 @@ struct drill {
 
 /* ---- processes ---- */
 
+/* Waits for a process, and for others that its death has left to this one. Returns true once it has ended. */
+static bool has_ended(pid_t pid, int *waited)
+{
+    int how;
+    for (pid_t it; (it = waitpid(-1, &how, WNOHANG)) > 0;) {
+        if (it != pid) continue;
+        *waited = how;
+        return true;
+    }
+    return false;
+}
+
 /* Runs a command to its end. Returns waitpid's status, or -1 when it takes too long or is interrupted: then it is killed. */
 static int run_words(const struct drill *d, char *const *words, const char *out)
 {
     const struct timespec nap = {.tv_nsec = 10000000};
+    char path[PATH], tmp[PATH];
     double begin = ht_now_s();
     int waited = -1;
-    pid_t pid = ht_child_start(words, d->dir, out);
+    snprintf(tmp, sizeof(tmp), "%s/tmp", d->dir);
+    snprintf(path, sizeof(path), "%s/%s", d->dir, out);
+    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (fd < 0) return -1;
+    pid_t pid = ht_child_start(words, fd, "TMPDIR", tmp);
+    close(fd);
     if (pid < 0) return -1;
-    while (waitpid(pid, &waited, WNOHANG) == 0) {
+    while (!has_ended(pid, &waited)) {
         nanosleep(&nap, NULL);
         if (ht_now_s() - begin < LIMIT_S && !ht_interrupted()) continue;
         kill(pid, SIGKILL);
@@ -83,6 +107,7 @@ static void supervise(const struct drill *d, struct ht_args *w)
     char text[HT_FAULT_TEXT];
     ht_command_begin(w, "elastic", d->o, d->own, replaced);
     add_path(w, d, "store", "store");
+    add_path(w, d, "state", "state");
     if (ht_random_below(d->seed, 1000, 2)) add_path(w, d, "store-memory", "memory");
     if (ht_random_below(d->seed, 1001, 3) == 0) {
         add_path(w, d, "store-remote", "remote");
@@ -216,19 +241,17 @@ enum ht_status ht_drill_check_losses(const struct ht_options *options, unsigned 
     return check_losses(&d, runs, err);
 }
 
-static enum ht_status check_left(const struct drill *d, struct ht_error *err)
+/* Returns the nodes of the last incarnation; NULL: not known. */
+static const char *last_nodes(const struct drill *d)
 {
-    char path[PATH], folder[PATH + 64];
-    int32_t n = 0;
-    snprintf(path, sizeof(path), "%s/store/elastic", d->dir);
-    if (!realpath(path, folder)) snprintf(folder, sizeof(folder), "%s", path);
-    int32_t processes = ht_incarnation_clear(folder);
-    snprintf(path, sizeof(path), "%s/tmp", d->dir);
-    DIR *tmp = opendir(path);
-    for (struct dirent *e; tmp && (e = readdir(tmp)) != NULL;) n += e->d_name[0] != '.';
-    if (tmp) closedir(tmp);
-    if (processes) return ht_fail(err, HT_FAILED, "%d processes are left", processes);
-    return n ? ht_fail(err, HT_FAILED, "%d files are left in %s", n, path) : HT_OK;
+    const json_t *runs = json_object_get(d->state, "runs");
+    size_t n = json_array_size(runs);
+    return n ? json_string_value(json_object_get(json_array_get(runs, n - 1), "nodes")) : NULL;
+}
+
+static enum ht_status check_left(const struct drill *d, const char *nodes, struct ht_error *err)
+{
+    return ht_left_check(d->dir, nodes, d->disk[0] ? d->disk : NULL, d->sealed, GRACE_MS, err);
 }
 
 static void quiet(void *ctx, const char *line)
@@ -266,17 +289,16 @@ static bool has_lost_all(const struct drill *d)
 static enum ht_status read_state(struct drill *d, struct ht_error *err)
 {
     char path[PATH];
-    snprintf(path, sizeof(path), "%s/store/elastic/state.json", d->dir);
+    snprintf(path, sizeof(path), "%s/state/state.json", d->dir);
     d->state = json_load_file(path, 0, NULL);
     return d->state ? HT_OK : ht_fail(err, HT_FAILED, "%s: cannot be read", path);
 }
 
 static enum ht_status check(struct drill *d, int waited, struct ht_error *err)
 {
-    enum ht_status status = check_left(d, err);
+    enum ht_status read = read_state(d, err), status = check_left(d, last_nodes(d), err);
     if (waited == -1) return ht_fail(err, HT_FAILED, "it has not ended within %d s", LIMIT_S);
-    if (status == HT_OK) status = read_state(d, err);
-    if (status != HT_OK) return status;
+    if (status != HT_OK || read != HT_OK) return status != HT_OK ? status : read;
     d->all_lost = WIFEXITED(waited) && WEXITSTATUS(waited) == HT_BAD_INPUT && damages_stores(d) && has_lost_all(d);
     if (d->all_lost) return HT_OK;
     if (!WIFEXITED(waited) || WEXITSTATUS(waited))
@@ -284,7 +306,8 @@ static enum ht_status check(struct drill *d, int waited, struct ht_error *err)
                        WIFEXITED(waited) ? WEXITSTATUS(waited) : -1, d->dir);
     const json_t *runs = json_object_get(d->state, "runs");
     status = check_steps(d, runs, err);
-    return status == HT_OK ? check_losses(d, runs, err) : status;
+    if (status == HT_OK) status = check_losses(d, runs, err);
+    return status == HT_OK ? check_left(d, NULL, err) : status;
 }
 
 /* ---- one, all ---- */
@@ -295,6 +318,25 @@ static enum ht_status make_folders(const struct drill *d, struct ht_error *err)
     snprintf(path, sizeof(path), "%s/tmp", d->dir);
     if ((mkdir(d->o->state.store, 0777) && errno != EEXIST) || mkdir(d->dir, 0777) || mkdir(path, 0777))
         return ht_fail(err, HT_BAD_INPUT, "--store: %s: cannot be made: %s", d->dir, strerror(errno));
+    return HT_OK;
+}
+
+/* Puts the stores on a small disk of their own if it is to be full: it has room for some steps more than are kept. */
+static enum ht_status mount_disk(struct drill *d, struct ht_error *err)
+{
+    enum { STEPS = 16, LEAST_BYTES = 1 << 26 };
+    struct ht_model m;
+    char path[PATH], size[48];
+    bool full = false;
+    for (int32_t i = 0; i < d->n_faults; i++) full |= d->faults[i].kind == HT_FAULT_FULL;
+    if (!full || !d->sealed || !d->o->request.model) return HT_OK;
+    enum ht_status status = ht_model_load(d->o->request.model, err, &m);
+    if (status != HT_OK) return status;
+    int64_t step_bytes = ht_model_params(&m) * (int64_t)(3 * sizeof(float)) * (1 + d->o->state.replicas);
+    snprintf(path, sizeof(path), "%s/store", d->dir);
+    snprintf(size, sizeof(size), "size=%lld", (long long)(STEPS * step_bytes + LEAST_BYTES));
+    if (mkdir(path, 0777) || !realpath(path, d->disk) || mount("drill", path, "tmpfs", MS_NOSUID | MS_NODEV, size))
+        return ht_fail(err, HT_FAILED, "%s: cannot be mounted: %s", path, strerror(errno));
     return HT_OK;
 }
 
@@ -315,6 +357,7 @@ static void say(const struct drill *d, double seconds, enum ht_status status, co
                       "error", status == HT_OK ? "" : why->text, "incarnations", (json_int_t)n, "seconds", seconds);
         json_t *recoveries = json_object_get(d->state, "recoveries");
         if (recoveries) json_object_set(row, "recoveries", recoveries);
+        row = ht_schema_put(row, "drill");
         json_dumpf(row, stdout, JSON_SORT_KEYS);
         putchar('\n');
         json_decref(row);
@@ -332,37 +375,57 @@ static enum ht_status run_drill(struct drill *d, struct ht_error *err)
     d->n_faults = ht_faults_draw(d->seed, d->o->training.steps, every, d->faults, MOST_FAULTS);
     snprintf(d->dir, sizeof(d->dir), "%.3000s/drill-%llu", d->o->state.store, (unsigned long long)d->seed);
     enum ht_status status = make_folders(d, err);
+    if (status == HT_OK) status = mount_disk(d, err);
     if (status != HT_OK) return status;
     status = check(d, run_supervisor(d), err);
     if (ht_interrupted()) status = ht_fail(err, HT_INTERRUPTED, "interrupted");
     say(d, ht_now_s() - begin, status, err);
     json_t *recoveries = json_object_get(d->state, "recoveries");
     if (json_is_array(recoveries)) json_array_extend(d->recoveries, recoveries);
+    if (d->disk[0] && umount(d->disk) != 0 && status == HT_OK)
+        status = ht_fail(err, HT_FAILED, "%s: cannot be unmounted: %s", d->disk, strerror(errno));
     if (status == HT_OK) ht_damage_remove(d->dir);
     json_decref(d->state);
     return status;
 }
 
-enum ht_status ht_drills_run(const struct ht_options *options, unsigned own_group, struct ht_error *err)
+struct all {
+    const struct ht_options *options;
+    unsigned own;
+};
+
+static enum ht_status run_all(void *ctx, bool sealed, struct ht_error *err)
 {
+    const struct all *all = ctx;
+    const struct ht_options *options = all->options;
     json_t *recoveries = json_array();
     int64_t failed = 0, lost = 0, n = 0;
     struct ht_error first = {0};
     for (; n < options->elastic.drills && !ht_interrupted(); n++) {
         struct ht_error why = {0};
-        struct drill d = {
-            .o = options, .own = own_group, .seed = (uint64_t)(options->elastic.seed + n), .recoveries = recoveries};
+        struct drill d = {.o = options,
+                          .own = all->own,
+                          .seed = (uint64_t)(options->elastic.seed + n),
+                          .sealed = sealed,
+                          .recoveries = recoveries};
         enum ht_status status = run_drill(&d, &why);
         if (status != HT_OK && !failed++)
             first.status = ht_fail(&first, status, "drill %llu: %.900s", (unsigned long long)d.seed, why.text);
         lost += d.all_lost;
     }
     if (!options->json) {
-        printf("%lld drills, %lld failed, %lld lost all copies of their state; %zu recoveries\n", (long long)n,
-               (long long)failed, (long long)lost, json_array_size(recoveries));
+        printf("%lld drills, %lld failed, %lld lost all copies of their state; %zu recoveries%s\n", (long long)n,
+               (long long)failed, (long long)lost, json_array_size(recoveries),
+               sealed ? "" : "; /dev/shm was not looked at, as no namespaces can be made here");
         if (json_array_size(recoveries)) ht_recoveries_print_parts(recoveries, stdout);
     }
     json_decref(recoveries);
     rmdir(options->state.store); /* if it is empty */
     return failed ? ht_fail(err, first.status, "%s", first.text) : HT_OK;
+}
+
+enum ht_status ht_drills_run(const struct ht_options *options, unsigned own_group, struct ht_error *err)
+{
+    struct all all = {options, own_group};
+    return ht_cell_run(run_all, &all, err);
 }

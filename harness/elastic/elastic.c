@@ -9,9 +9,11 @@
 #include "harness/elastic/command.h"
 #include "harness/elastic/damage.h"
 #include "harness/elastic/fault.h"
+#include "harness/elastic/hang.h"
 #include "harness/elastic/recovery.h"
 #include "harness/run/registry.h"
 #include "harness/result/provenance.h"
+#include "harness/result/schema.h"
 
 #include <signal.h>
 #include <sys/wait.h>
@@ -24,9 +26,6 @@
 enum {
     NAP_NS = 5000000,     /* between two looks at the incarnation */
     SHOWN_NS = 250000000, /* between two status lines on a terminal */
-    FINISH_S = 3600,      /* the same after the last save, which may still be on its way to a slow store */
-    START_S = 120,        /* least time without an event after which a start or a save hangs */
-    SLOWEST = 20,         /* iterations of the longest kind, or predicted ones, without an op: a hang */
     MOST_LOGS = 10        /* of incarnations that are kept */
 };
 
@@ -47,6 +46,7 @@ struct supervisor {
     char seen[HT_MEMBER_LIST]; /* the usable nodes as last seen, */
     double seen_s, asked_s;    /* since when, and when the source was asked */
     struct ht_fault faults[HT_MAX_BAD];
+    double silent_s; /* the longest silence of a start that led to a training */
     int64_t shown_ns;
     int notices; /* signals that were answered */
 };
@@ -70,6 +70,7 @@ static void end_status_line(const struct supervisor *s)
 static void say(struct supervisor *s, const char *event, json_t *members, const char *line)
 {
     if (s->o->json) {
+        members = ht_schema_put(members, "event");
         json_object_set_new(members, "event", json_string(event));
         json_object_set_new(members, "at_ns", json_integer((json_int_t)ht_realtime_ns()));
         json_object_set_new(members, "incarnation",
@@ -138,6 +139,7 @@ static enum ht_status drill_after_loss(struct supervisor *s, struct ht_error *er
     if (f && s->now.fault_ns && ht_fault_is_of_process(f)) {
         int32_t node = s->now.lost_rank >= 0 ? s->choice->rank_node[s->now.lost_rank] : s->choice->rank_node[0];
         if (f->kind == HT_FAULT_NODE) ht_damage_lose_node(&s->o->state, node);
+        if (f->kind == HT_FAULT_FULL) ht_damage_make_room(&s->o->state);
         status = meet_fault(s, err);
         f = next_fault(s);
     }
@@ -292,14 +294,16 @@ static enum ht_status start(struct supervisor *s, struct ht_error *err)
 /* Plans for the nodes that there are. */
 static enum ht_status plan(struct supervisor *s, struct ht_error *err)
 {
+    int64_t begin_ns = ht_now_ns();
     enum ht_status status = ht_choose(s->chooser, s->seen, err, &s->choice);
+    s->recovery.choosing_ns = ht_now_ns() - begin_ns;
     if (status == HT_OK && ht_list_count(s->choice->use) < s->o->elastic.least)
         status =
             ht_fail(err, HT_INFEASIBLE, "of nodes %.200s only %.200s can be used; expected at least %lld (--least)",
                     s->seen, s->choice->use, (long long)s->o->elastic.least);
     if (status == HT_OK) ht_chooser_keep(s->chooser, s->choice->use);
-    s->recovery.chosen_ns = ht_realtime_ns();
     s->recovery.beforehand = s->choice->beforehand;
+    s->recovery.handed_over = s->choice->n_sets > 0;
     snprintf(s->recovery.after, sizeof(s->recovery.after), "%.255s", s->choice->use);
     return status;
 }
@@ -330,24 +334,24 @@ static void follow_nodes(struct supervisor *s)
     if (!changed || !(quiet || noticed) || !s->now.first_ns || ht_list_count(s->seen) < s->o->elastic.least) return;
     if (ht_choose(s->chooser, s->seen, &why, &better) != HT_OK) return;
     if (!strcmp(better->use, s->choice->use)) return;
+    if (!noticed) ht_choose_ready(s->chooser, s->seen);
     stop(s, noticed ? NOTICED : CHANGED, noticed ? "notice" : "nodes changed");
 }
 
-/* Returns the seconds without an event after which the incarnation is taken for hung. */
-static double patience(const struct supervisor *s)
-{
-    const struct ht_incarnation *x = &s->now;
-    double slowest = SLOWEST * (x->longest_s > x->predicted_s ? x->longest_s : x->predicted_s);
-    double least = (double)s->o->elastic.hang_s;
-    bool finishes = x->saved_last && (x->stopping || x->step == s->o->training.steps);
-    if ((!x->loaded_ns || x->saving) && least < START_S) least = START_S;
-    if (finishes) least = FINISH_S;
-    return slowest > least ? slowest : least;
-}
-
+/* Returns true if the incarnation has been silent for too long. */
 static bool hangs(const struct supervisor *s)
 {
-    return ht_now_s() - s->now.heard_s > patience(s);
+    double patience = ht_hang_patience_s(&s->now, (double)s->o->elastic.hang_s, s->silent_s, s->o->training.steps);
+    return ht_now_s() - s->now.heard_s > patience;
+}
+
+/* Ends an incarnation that hangs; its log says where its processes were. */
+static void end_hang(struct supervisor *s)
+{
+    s->asked = HUNG;
+    ht_hang_print(&s->now, s->about, sizeof(s->about));
+    ht_hang_describe(&s->now, s->journal.folder);
+    ht_incarnation_clear(s->journal.folder);
 }
 
 /* Closes the recovery with the first new step, and plans ahead for the next loss. */
@@ -357,6 +361,7 @@ static enum ht_status begin_training(struct supervisor *s, struct ht_error *err)
     json_object_set_new(run, "from", json_integer((json_int_t)s->now.from));
     json_object_set_new(run, "run", json_string(s->now.run));
     json_object_set_new(run, "from_run", json_string(s->now.from_run));
+    if (s->now.silent_s > s->silent_s) s->silent_s = s->now.silent_s;
     if (s->recovery.open) ht_recovery_close(&s->recovery, &s->now, &s->journal);
     ht_choose_ahead(s->chooser, s->choice->of);
     return ht_journal_write(&s->journal, err);
@@ -380,13 +385,13 @@ static enum ht_status follow(struct supervisor *s, struct ht_error *err)
     while (status == HT_OK && !ht_incarnation_has_ended(&s->now)) {
         nanosleep(&nap, NULL);
         ht_incarnation_read(&s->now);
+        if (s->asked != HUNG && hangs(s)) end_hang(s); /* before what may take long */
         if (!trains && s->now.loaded_ns && s->now.first_ns) status = begin_training(s, err), trains = true;
         if (status == HT_OK) status = note_save(s, err);
         if (status == HT_OK) status = drill_while_training(s, err);
         if (ht_interrupted()) stop(s, INTERRUPTED, "interrupted");
         if (signals > s->notices && s->now.first_ns) s->notices = signals, stop(s, NOTICED, "notice by signal");
         if (s->asked == RUNS) follow_nodes(s);
-        if (hangs(s)) s->asked = HUNG, ht_incarnation_clear(s->journal.folder);
         if (ht_interrupt_count() > 1) ht_incarnation_clear(s->journal.folder);
         show_status(s);
     }
@@ -446,12 +451,13 @@ static enum ht_status judge_failure(struct supervisor *s, const struct ht_error 
     int64_t step = s->now.step >= 0 ? s->now.step : ht_journal_number(&s->journal, "saved");
     bool never_saved = ht_journal_number(&s->journal, "saved") < 0,
          refused = why->status == HT_BAD_INPUT || why->status == HT_INFEASIBLE;
-    int64_t n = ht_journal_fail(&s->journal, step, s->asked == HUNG ? "it hung" : why->text);
+    const char *text = s->asked == HUNG ? s->about : why->text;
+    int64_t n = ht_journal_fail(&s->journal, step, text);
     if (refused && !(never_saved && ht_journal_number(&s->journal, "incarnation") > 1))
         return ht_fail(err, why->status, "%s", why->text);
     if (n < s->o->elastic.restarts) return HT_OK;
     return ht_fail(err, why->status == HT_OK ? HT_FAILED : why->status, "%lld times in a row after step %lld: %.800s",
-                   (long long)n, (long long)step, s->asked == HUNG ? "no op ended any more" : why->text);
+                   (long long)n, (long long)step, text);
 }
 
 /* Acts on the incarnation's end. *done: no other is needed. */
@@ -466,7 +472,6 @@ static enum ht_status settle(struct supervisor *s, bool *done, struct ht_error *
     if (end == ENDED) return HT_OK;
     if (end == LOST) lose_node(s);
     if (end == FAILED) snprintf(s->about, sizeof(s->about), "%.199s", why.text);
-    if (end == HUNG) snprintf(s->about, sizeof(s->about), "hang");
     open_recovery(s);
     if (end == LOST || end == FAILED || end == HUNG) status = judge_failure(s, &why, err);
     int64_t saved = ht_journal_number(&s->journal, "saved");

@@ -2,6 +2,7 @@
 
 #include "common/base/array.h"
 #include "common/base/clock.h"
+#include "harness/elastic/child.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -11,32 +12,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 /* ---- start ---- */
-
-static _Noreturn void become(char *const *argv, const char *folder, int log, pid_t supervisor)
-{
-    const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGUSR1};
-    char self[4096];
-    for (size_t i = 0; i < HT_COUNT(signals); i++) signal(signals[i], SIG_DFL);
-    setpgid(0, 0); /* a terminal's Ctrl-C reaches the supervisor alone */
-    prctl(PR_SET_PDEATHSIG, (unsigned long)SIGKILL);
-    if (getppid() != supervisor) _exit(HT_FAILED);
-    setenv(HT_ELASTIC_VARIABLE, folder, 1);
-    int null = open("/dev/null", O_RDONLY);
-    if (null >= 0) dup2(null, STDIN_FILENO);
-    dup2(log, STDOUT_FILENO);
-    dup2(log, STDERR_FILENO);
-    ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
-    self[n > 0 ? n : 0] = '\0';
-    execv(n > 0 ? self : argv[0], argv);
-    fprintf(stderr, "hetbench: %s: %s\n", self, strerror(errno));
-    _exit(HT_FAILED);
-}
 
 /* Writes the command as a shell reads it. */
 static void print_command(int log, char *const *argv)
@@ -72,10 +52,7 @@ enum ht_status ht_incarnation_start(struct ht_incarnation *x, const char *folder
         return status;
     }
     print_command(log, argv);
-    fflush(NULL);
-    pid_t supervisor = getpid();
-    x->pid = fork();
-    if (x->pid == 0) become(argv, folder, log, supervisor);
+    x->pid = ht_child_start(argv, log, HT_ELASTIC_VARIABLE, folder);
     close(log);
     if (x->pid < 0) return ht_fail(err, HT_FAILED, "cannot start a process: %s", strerror(errno));
     x->started_ns = x->last_ns = ht_realtime_ns();
@@ -117,11 +94,17 @@ static void take_event(struct ht_incarnation *x, const json_t *o)
     const char *name = json_string_value(json_object_get(o, "event"));
     int64_t at_ns = (int64_t)json_integer_value(json_object_get(o, "at_ns"));
     if (!name) return;
-    x->last_ns = at_ns;
+    if (!x->planned_ns && (double)(at_ns - x->last_ns) * 1e-9 > x->silent_s)
+        x->silent_s = (double)(at_ns - x->last_ns) * 1e-9;
+    snprintf(x->last_event, sizeof(x->last_event), "%s", name);
+    if (strcmp(name, "lost") != 0) x->last_ns = at_ns; /* the launcher's, long after the ranks' last */
+    if (!strcmp(name, "moved")) return;                /* the load or the save goes on */
     x->saving = !strcmp(name, "saving");
     x->saved_last = !strcmp(name, "saved");
     if (!strcmp(name, "ranks")) {
         x->ranks_ns = at_ns;
+    } else if (!strcmp(name, "plan")) {
+        x->plan_ns += number_of(o, "ns", 0);
     } else if (!strcmp(name, "planned")) {
         x->planned_ns = at_ns;
         x->predicted_s = (double)number_of(o, "step_ns", 0) * 1e-9;
@@ -197,28 +180,33 @@ static bool is_ours(pid_t pid, const char *folder)
     return ours;
 }
 
-/* Kills the folder's processes, this one apart. Returns how many there were. */
-static int32_t kill_ours(const char *folder)
+int32_t ht_incarnation_each(const char *folder, void (*visit)(void *ctx, pid_t pid), void *ctx)
 {
     DIR *proc = opendir("/proc");
     int32_t n = 0;
     for (struct dirent *d; proc && (d = readdir(proc)) != NULL;) {
         pid_t pid = (pid_t)strtol(d->d_name, NULL, 10);
         if (pid <= 0 || pid == getpid() || !is_ours(pid, folder)) continue;
-        kill(pid, SIGKILL);
+        visit(ctx, pid);
         n++;
     }
     if (proc) closedir(proc);
     return n;
 }
 
+static void kill_one(void *ctx, pid_t pid)
+{
+    (void)ctx;
+    kill(pid, SIGKILL);
+}
+
 int32_t ht_incarnation_clear(const char *folder)
 {
     const struct timespec nap = {.tv_nsec = 5000000};
-    int32_t first = kill_ours(folder);
+    int32_t first = ht_incarnation_each(folder, kill_one, NULL);
     for (int32_t i = 0, n = first; i < 2000 && n > 0; i++) {
         nanosleep(&nap, NULL);
-        n = kill_ours(folder);
+        n = ht_incarnation_each(folder, kill_one, NULL);
     }
     return first;
 }

@@ -27,12 +27,15 @@ struct ht_incarnation {
     size_t n_line;
 
     /* times on CLOCK_REALTIME, 0: not yet */
-    int64_t started_ns, ranks_ns, planned_ns, loaded_ns, first_ns, last_ns, fault_ns, ended_ns;
+    int64_t started_ns, ranks_ns, planned_ns, loaded_ns, first_ns, last_ns, fault_ns, ended_ns; /* last: sign of life */
+    int64_t plan_ns;           /* that the planner took in the launcher and in rank 0, one after the other */
     int64_t from, step, saved; /* the steps that it began with, last ended, last saved; -1: none */
     char run[HT_RUN_NAME], from_run[HT_RUN_NAME];
     double predicted_s, longest_s; /* an iteration's, predicted and as measured until now */
     int64_t step_ns;               /* when the last step ended */
     bool saving, saved_last;       /* the last event was that a save begins, or is whole */
+    char last_event[16];
+    double silent_s; /* the longest time without an event until the job was planned */
     bool stopping;
     double heard_s, stopped_s; /* the last event was read, the stop was asked for; on ht_now_s's clock */
     int32_t lost_rank;         /* -1: none */
@@ -51,6 +54,8 @@ void ht_incarnation_read(struct ht_incarnation *x);
 bool ht_incarnation_has_ended(struct ht_incarnation *x);
 /* Asks it to save and end. */
 void ht_incarnation_stop(struct ht_incarnation *x);
+/* Visits the processes of a folder's incarnations, this one apart. Returns their number. */
+int32_t ht_incarnation_each(const char *folder, void (*visit)(void *ctx, pid_t pid), void *ctx);
 /* Kills what is left of a folder's incarnations, and waits until it is gone. Returns the number of processes that were killed. */
 int32_t ht_incarnation_clear(const char *folder);
 void ht_incarnation_close(struct ht_incarnation *x);

@@ -21,7 +21,7 @@ enum ht_status ht_journal_open(const char *folder, struct ht_error *err, struct 
     struct ht_journal j = {.lock = -1};
     char path[PATH_MAX];
     json_error_t why;
-    enum ht_status status = ht_store_open(folder, err, &j.lock);
+    enum ht_status status = ht_store_open(folder, 0, err, &j.lock);
     if (status != HT_OK) return status;
     if (!realpath(folder, j.folder)) snprintf(j.folder, sizeof(j.folder), "%.4000s", folder);
     path_of(&j, path);

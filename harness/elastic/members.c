@@ -1,13 +1,21 @@
 #include "harness/elastic/members.h"
 
 #include "common/base/array.h"
+#include "common/base/clock.h"
 #include "common/base/text.h"
 #include "common/base/units.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
 
 /* ---- lists ---- */
 
@@ -42,9 +50,12 @@ void ht_list_add(char list[HT_MEMBER_LIST], int32_t node)
 
 /* ---- members ---- */
 
+enum { ANSWER_S = 10 };
+
 void ht_members_init(struct ht_members *m, const struct ht_cluster *cluster, const char *source, double rejoin_s)
 {
-    *m = (struct ht_members){.source = source, .rejoin_s = rejoin_s, .n = (int32_t)cluster->n_nodes};
+    *m = (struct ht_members){
+        .source = source, .answer_s = ANSWER_S, .rejoin_s = rejoin_s, .n = (int32_t)cluster->n_nodes};
     m->nodes = HT_NEW_ARRAY(struct ht_member, m->n);
     for (int32_t i = 0; i < m->n; i++) {
         m->nodes[i] = (struct ht_member){
@@ -160,19 +171,80 @@ static enum ht_status read_source(struct ht_members *m, FILE *f, bool *named, st
     return status;
 }
 
+/* ---- commands ---- */
+
+static _Noreturn void become_shell(const char *command, int out)
+{
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, (unsigned long)SIGKILL);
+    dup2(out, STDOUT_FILENO);
+    execl("/bin/sh", "sh", "-c", command, (char *)NULL);
+    _exit(127);
+}
+
+/* Reads what a command prints, until it closes its output or the time is over. Returns false if it is. */
+static bool read_answer(int fd, double until_s, char **text, size_t *n)
+{
+    size_t cap = 0;
+    for (*text = NULL, *n = 0;;) {
+        struct pollfd p = {.fd = fd, .events = POLLIN};
+        double left_s = until_s - ht_now_s();
+        int ready = left_s > 0 ? poll(&p, 1, (int)(left_s * 1000) + 1) : 0;
+        if (ready == 0) return false;
+        if (ready < 0 && errno != EINTR) return false;
+        HT_RESERVE(*text, cap, *n + 4096);
+        ssize_t got = ready < 0 ? -1 : read(fd, *text + *n, 4096);
+        if (got == 0) return true;
+        if (got > 0) *n += (size_t)got;
+    }
+}
+
+/* Waits for a command that has closed its output; kills its processes when the time is over. Returns waitpid's status. */
+static int wait_for(pid_t pid, double until_s, bool *whole)
+{
+    const struct timespec nap = {.tv_nsec = 5000000};
+    int waited = 0;
+    for (pid_t got; (got = waitpid(pid, &waited, WNOHANG)) == 0 || (got < 0 && errno == EINTR); nanosleep(&nap, NULL)) {
+        *whole &= ht_now_s() < until_s;
+        if (!*whole) kill(-pid, SIGKILL), kill(pid, SIGKILL);
+    }
+    return waited;
+}
+
+/* Runs a command. *text is what it printed; allocated. */
+static enum ht_status run_command(const char *command, double answer_s, struct ht_error *err, char **text, size_t *n)
+{
+    int ends[2], waited = 0;
+    double until_s = ht_now_s() + answer_s;
+    *text = NULL;
+    if (pipe2(ends, O_CLOEXEC)) return ht_fail(err, HT_FAILED, "--hosts: %.400s: %s", command, strerror(errno));
+    fflush(NULL);
+    pid_t pid = fork();
+    if (pid == 0) become_shell(command, ends[1]);
+    close(ends[1]);
+    bool whole = pid > 0 && read_answer(ends[0], until_s, text, n);
+    close(ends[0]);
+    if (pid > 0) waited = wait_for(pid, until_s, &whole);
+    if (pid < 0) return ht_fail(err, HT_FAILED, "--hosts: %.400s: %s", command, strerror(errno));
+    if (!whole) return ht_fail(err, HT_FAILED, "--hosts: %.400s: no answer within %.3g s", command, answer_s);
+    return waited ? ht_fail(err, HT_FAILED, "--hosts: %.400s: the command failed", command) : HT_OK;
+}
+
 enum ht_status ht_members_ask(struct ht_members *m, struct ht_error *err)
 {
     if (!m->source) return HT_OK;
+    char *text = NULL;
+    size_t n_text = 0;
     bool command = m->source[0] == '!', *named = HT_NEW_ARRAY(bool, m->n);
     struct ht_member *before = HT_NEW_ARRAY(struct ht_member, m->n);
     memcpy(before, m->nodes, sizeof(*before) * (size_t)m->n);
-    FILE *f = command ? popen(m->source + 1, "re") : fopen(m->source, "re");
-    enum ht_status status = HT_OK;
-    if (!f) status = ht_fail(err, HT_FAILED, "--hosts: %.400s: %s", m->source, strerror(errno));
-    if (status == HT_OK) status = read_source(m, f, named, err);
-    int ended = f && command ? pclose(f) : 0;
-    if (f && !command) fclose(f);
-    if (status == HT_OK && ended) status = ht_fail(err, HT_FAILED, "--hosts: %.400s: the command failed", m->source);
+    enum ht_status status = command ? run_command(m->source + 1, m->answer_s, err, &text, &n_text) : HT_OK;
+    FILE *f = status != HT_OK ? NULL : !command ? fopen(m->source, "re") : fmemopen(text, n_text, "r");
+    if (status == HT_OK && !f && !(command && !n_text))
+        status = ht_fail(err, HT_FAILED, "--hosts: %.400s: %s", m->source, strerror(errno));
+    if (status == HT_OK && f) status = read_source(m, f, named, err);
+    if (f) fclose(f);
+    free(text);
     if (status != HT_OK) memcpy(m->nodes, before, sizeof(*before) * (size_t)m->n);
     for (int32_t i = 0; status == HT_OK && i < m->n; i++) m->nodes[i].listed = named[i];
     free(before);

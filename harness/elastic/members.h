@@ -27,6 +27,7 @@ struct ht_member {
 
 struct ht_members {
     const char *source;      /* NULL: local nodes */
+    double answer_s;         /* for which a command may take */
     double rejoin_s;         /* after which a lost node that is still named may join again */
     struct ht_member *nodes; /* [n], by number */
     int32_t n;
@@ -35,7 +36,8 @@ struct ht_members {
 void ht_members_init(struct ht_members *m, const struct ht_cluster *cluster, const char *source, double rejoin_s);
 void ht_members_free(struct ht_members *m);
 
-/* Asks the source. HT_BAD_INPUT, with the line, for what it may not say; HT_FAILED if it cannot be asked. The nodes are then those
+/* Asks the source. HT_BAD_INPUT, with the line, for what it may not say; HT_FAILED if it cannot be asked, or a command gives no answer in
+   time, of which all processes are then killed. The nodes are then those
    that it named before. */
 enum ht_status ht_members_ask(struct ht_members *m, struct ht_error *err);
 

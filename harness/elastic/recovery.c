@@ -5,6 +5,7 @@
 #include "harness/result/table.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static const char *const parts[] = {"detection_s", "planning_s", "relaunch_s", "loading_s", "first_step_s", "total_s"};
 enum { N_PARTS = HT_COUNT(parts) };
@@ -16,13 +17,17 @@ static json_t *seconds(int64_t from_ns, int64_t to_ns)
 
 void ht_recovery_close(struct ht_recovery *r, const struct ht_incarnation *x, struct ht_journal *j)
 {
-    json_t *row = json_pack("{s:o,s:I,s:s,s:s,s:I,s:I,s:b,s:b}", "cause", ht_json_text(r->cause), "fault_ns",
+    json_t *row = json_pack("{s:o,s:I,s:s,s:s,s:I,s:I,s:b,s:b,s:b}", "cause", ht_json_text(r->cause), "fault_ns",
                             (json_int_t)r->fault_ns, "nodes_before", r->before, "nodes", r->after, "at_step",
                             (json_int_t)r->at_step, "from_step", (json_int_t)x->from, "planned_beforehand",
-                            r->beforehand, "whole", x->first_ns != 0);
-    const int64_t times[] = {r->fault_ns, r->ended_ns, r->chosen_ns, x->planned_ns, x->loaded_ns, x->first_ns};
-    for (int i = 0; i + 1 < N_PARTS; i++) json_object_set_new(row, parts[i], seconds(times[i], times[i + 1]));
-    json_object_set_new(row, parts[N_PARTS - 1], seconds(r->fault_ns, x->first_ns));
+                            r->beforehand, "plan_handed_over", r->handed_over, "whole", x->first_ns != 0);
+    int64_t planning_ns = r->choosing_ns + x->plan_ns;
+    json_object_set_new(row, "detection_s", seconds(r->fault_ns, r->ended_ns));
+    json_object_set_new(row, "planning_s", json_real((double)planning_ns * 1e-9));
+    json_object_set_new(row, "relaunch_s", seconds(r->ended_ns + planning_ns, x->planned_ns));
+    json_object_set_new(row, "loading_s", seconds(x->planned_ns, x->loaded_ns));
+    json_object_set_new(row, "first_step_s", seconds(x->loaded_ns, x->first_ns));
+    json_object_set_new(row, "total_s", seconds(r->fault_ns, x->first_ns));
     json_array_append_new(ht_journal_list(j, "recoveries"), row);
     r->open = false;
 }
@@ -76,7 +81,8 @@ void ht_recoveries_print(const json_t *list, FILE *out)
         ht_table_create("<cause|<nodes|>at step|>from|>detection|>planning|>relaunch|>loading|>first step|>total");
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *row = json_array_get(list, i);
-        ht_table_cell(t, "%s", json_string_value(json_object_get(row, "cause")));
+        const char *cause = json_string_value(json_object_get(row, "cause"));
+        ht_table_cell(t, "%.60s%s", cause, strlen(cause) > 60 ? ".." : "");
         ht_table_cell(t, "%s", json_string_value(json_object_get(row, "nodes")));
         ht_table_cell(t, "%lld", (long long)json_integer_value(json_object_get(row, "at_step")));
         ht_table_cell(t, "%lld", (long long)json_integer_value(json_object_get(row, "from_step")));

@@ -3,8 +3,9 @@
  *
  *     detection    from the fault to the end of the job's last process. Where the fault's moment is not known, from the job's last
  *                  sign of life; after a stop that was asked for, from then on, the save included
- *     planning     to the choice of nodes and the plan (nothing where it was made beforehand)
- *     relaunch     to the new ranks' having planned and proved the job
+ *     planning     the choice of nodes, and what the planner takes in the launcher and then in the ranks, which plan alike. Where the
+ *                  plan was made beforehand, the choice is there and they only check it
+ *     relaunch     all else until the new ranks have built and proved the job; the wait for nodes included
  *     loading      to their having the state in memory
  *     first step   to the end of the first new step
  */
@@ -19,9 +20,10 @@
 struct ht_recovery {
     bool open;                                /* waits for the first new step */
     char cause[200], before[256], after[256]; /* the nodes */
-    int64_t fault_ns, ended_ns, chosen_ns;    /* on CLOCK_REALTIME */
+    int64_t fault_ns, ended_ns;               /* on CLOCK_REALTIME */
+    int64_t choosing_ns;                      /* that the choice took */
     int64_t at_step;                          /* the last that had ended */
-    bool beforehand;                          /* the plan was there */
+    bool beforehand, handed_over;             /* the plan was there; `train` got it */
 };
 
 /* Adds a recovery to the journal's list when its incarnation has ended a step (whole), or has failed before that. */

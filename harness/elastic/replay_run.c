@@ -11,6 +11,7 @@
 #include "harness/elastic/replay_kill.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -92,6 +93,22 @@ static void supervise(const struct ht_replay_run *r, int64_t steps, bool emulate
     else
         ht_args_add_option(w, "emu-scale", "none"), add_path(w, r, "losses", "losses.csv");
     ht_args_end(w);
+}
+
+/* Starts the program, with DIR/tmp for its files, and what it prints in DIR/out. */
+static enum ht_status start(const struct ht_replay_run *r, char *const *words, const char *out, struct ht_error *err,
+                            pid_t *pid)
+{
+    char path[PATH_MAX], tmp[PATH_MAX];
+    path_of(r, out, path);
+    path_of(r, "tmp", tmp);
+    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    *pid = fd < 0 ? -1 : ht_child_start(words, fd, "TMPDIR", tmp);
+    enum ht_status status =
+        *pid < 0 ? ht_fail(err, HT_FAILED, "%s: cannot be started: %s", path, strerror(errno)) : HT_OK;
+    if (fd >= 0) close(fd);
+    if (*pid < 0) *pid = 0;
+    return status;
 }
 
 /* ---- nodes ------------------------------------------------------------------------------------------------------ */
@@ -287,9 +304,7 @@ enum ht_status ht_replay_run(struct ht_replay_run *r, struct ht_error *err)
         supervise(r, r->steps, true, &w);
         g.begin_s = ht_now_s();
         g.begin_ns = ht_realtime_ns();
-        g.pid = ht_child_start(w.words, r->dir, "elastic.txt");
-        if (g.pid < 0) status = ht_fail(err, HT_FAILED, "cannot start a process: %s", strerror(errno));
-        if (g.pid < 0) g.pid = 0;
+        status = start(r, w.words, "elastic.txt", err, &g.pid);
         if (!status) status = follow(&g, err);
         enum ht_status ended = end(&g, &later);
         if (!status && ended) status = ht_fail(err, ended, "%s", later.text);
@@ -317,9 +332,10 @@ static enum ht_status finish(const struct ht_replay_run *r, int64_t steps, struc
     int waited = 0;
     double begin_s = ht_now_s();
     supervise(r, steps, false, &w);
-    pid_t pid = ht_child_start(w.words, r->dir, "finish.txt");
+    pid_t pid;
+    enum ht_status status = start(r, w.words, "finish.txt", err, &pid);
     ht_args_free(&w);
-    if (pid < 0) return ht_fail(err, HT_FAILED, "cannot start a process: %s", strerror(errno));
+    if (status) return status;
     while (waitpid(pid, &waited, WNOHANG) == 0) {
         nanosleep(&nap, NULL);
         if (!ht_interrupted() && ht_now_s() - begin_s < CHECK_S) continue;

@@ -1,14 +1,8 @@
 """Imports matplotlib to draw into files, for the programs of this folder that draw what a trace or a comparison has."""
 
-import pathlib
 import sys
 
-
-def stop(text):
-    """Ends the program with one line; the exit status is that of bad input."""
-    print(f"{pathlib.Path(sys.argv[0]).name}: {text}", file=sys.stderr)
-    sys.exit(2)
-
+from traces import stop
 
 try:
     import matplotlib

@@ -3,7 +3,7 @@
 import matplotlib.pyplot as plt
 from matplotlib.patches import Patch
 
-from figures import SERIES_COLOURS, WIDTH, colour_of, flops_unit, legend, save
+from figures import WIDTH, colour_of, filled, flops_unit, legend, save
 from results import AXES
 
 GPU, CPU, MORE = "#56b4e9", "#cc79a7", "#d55e00"
@@ -89,7 +89,7 @@ def speedups(experiment, path):
     handles = [Patch(color=colour(experiment, s, v, steps), label=s if v is None else f"{s}, {experiment.entry(v, at)}")
                for s, v in bars]
     legend(figure, handles)
-    save(figure, path)
+    save(figure, path, experiment)
 
 
 def colour(experiment, series, value, steps):
@@ -99,7 +99,7 @@ def colour(experiment, series, value, steps):
 
 def throughput(experiment, path):
     """Draws throughput by the list along the figure: a bar a series, a panel for each other scenario."""
-    panels = experiment.panels()
+    panels, note = filled(experiment)
     figure, axes = plt.subplots(1, len(panels), figsize=(WIDTH, 3.6), sharey=True, squeeze=False)
     factor, unit = flops_unit(max(r["tflops_per_gpu"] or 0 for r in experiment.rows))
     narrow = len(experiment.series) * len(experiment.places()) > 40
@@ -120,7 +120,7 @@ def throughput(experiment, path):
         ax.margins(y=0.12 if narrow else 0.05)
     axes[0][0].set_ylabel(f"useful {unit} per GPU")
     legend(figure, [Patch(color=colour_of(experiment, s), label=s) for s in experiment.series])
-    save(figure, path)
+    save(figure, path, experiment, note=note)
 
 
 def sizes(experiment, path):
@@ -142,7 +142,8 @@ def sizes(experiment, path):
                     continue
                 height = best.scenario["model"]["params"] / 1e9 if of_models else best.place[1]
                 ax.bar(x_of(g, b), height, width * 0.94, linewidth=0, color=colour_of(experiment, series))
-                label = experiment.short(best.place[0]) if of_models else f"{height}"
+                ends = height == (max(r.scenario["model"]["params"] for r in experiment.rows) / 1e9 if of_models else max(r.place[1] for r in experiment.rows))
+                label = ("\u2265 " if ends else "") + (experiment.short(best.place[0]) if of_models else f"{height}")
                 ax.text(x_of(g, b), height, f" {label}" if narrow else label, ha="center", va="bottom", fontsize=7,
                         rotation=90 if narrow else 0)
         varying = [i for i in others if len(experiment.axes[AXES[i]]) > 1]
@@ -151,12 +152,12 @@ def sizes(experiment, path):
     axes[0][0].set_ylabel("largest model that fits,\nbillion parameters" if of_models else "largest batch that fits,\nsequences")
     axes[0][0].set_ylim(0, 1.12 * axes[0][0].get_ylim()[1])
     legend(figure, [Patch(color=colour_of(experiment, s), label=s) for s in experiment.series])
-    save(figure, path)
+    save(figure, path, experiment, note="At least: the list of sizes ends there.")
 
 
 def stacks(experiment, path, parts_of, unit):
     """Draws stacked bars, a bar a series and position, a panel for each scenario off the figure's list."""
-    panels = experiment.panels()
+    panels, _ = filled(experiment)
     figure, axes = plt.subplots(1, len(panels), figsize=(WIDTH, 3.6), sharey=True, squeeze=False)
     several = len(experiment.series) > 1
     for ax, (title, places) in zip(axes[0], panels):
@@ -196,7 +197,7 @@ def breakdown(experiment, path):
     figure = stacks(experiment, path, lambda row: zip(times(row)[1:], (GPU, CPU)), "iteration, s")
     legend(figure, [Patch(color=GPU, label="first forward to last backward"),
                     Patch(color=CPU, label="time beyond the passes: steps that nothing hides, copies")])
-    save(figure, path)
+    save(figure, path, experiment)
 
 
 def rollback(experiment, path):
@@ -208,4 +209,4 @@ def rollback(experiment, path):
 
     figure = stacks(experiment, path, parts_of, "beyond the passes,\n% of an ok iteration")
     legend(figure, [Patch(color=CPU, label="steps that nothing hides, copies"), Patch(color=MORE, label="added by the overflow: undo")])
-    save(figure, path)
+    save(figure, path, experiment)

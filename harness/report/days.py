@@ -7,6 +7,8 @@ import pathlib
 import matplotlib.pyplot as plt
 
 import figures
+import look
+import results
 
 PHASES = ["useful", "lost", "stalls", "loading", "relaunch", "planning", "detection", "waiting"]
 PHASE_COLOURS = {"useful": "#009e73", "lost": "#d55e00", "stalls": "#8fd3b6", "loading": "#0072b2", "relaunch": "#56b4e9",
@@ -35,21 +37,13 @@ class Days:
                 self.rows = list(csv.DictReader(file))
 
 
-def is_of_days(path):
-    """Returns true for a results.json or results.csv of days."""
-    with path.open(encoding="utf-8") as file:
-        if path.suffix == ".csv":
-            return file.readline().startswith("day,model,policy,")
-        return '"figure": "days"' in file.read(65536)
-
-
 def load(folder):
     """Loads the experiments of days in a folder and in the folders in it."""
     folder = pathlib.Path(folder)
     found = []
     for f in [folder, *sorted(f for f in folder.iterdir() if f.is_dir())]:
         path = next((f / n for n in ("results.json", "results.csv") if (f / n).is_file()), None)
-        if path and is_of_days(path):
+        if path and results.is_of_days(path):
             found.append(Days(path))
     return found
 
@@ -138,7 +132,14 @@ def draw_money(axes, study):
         ax.grid(axis="y", visible=False)
 
 
-def picture(study, path):
+def provenance(days, study):
+    """Says where the numbers of a day come from."""
+    nodes = ", ".join(f"{i['name']} ({i['gpus']} x {i['gpu']})" for i in study["instances"])
+    return (f"{days.name}. {days.root.get('source', '')}. Nodes: {nodes}; {study['model']}, batch {study['batch']}; simulated at "
+            f"{str(days.root.get('commit', 'unknown'))[:7]}.")
+
+
+def picture(study, path, days):
     """Draws a day: GPUs, throughput and recoveries over time; beside them samples, cost and time by policy."""
     begin = study["policies"][0]["moments"][0][0] / 3600
     end = begin + study["hours"]
@@ -154,13 +155,13 @@ def picture(study, path):
     for ax in axes[:2]:
         ax.tick_params(labelbottom=False)
     axes[0].set_xlim(0, study["hours"])
-    axes[0].set_title(f"{study['label']}: {study['model']}, batch {study['batch']} (simulated)")
+    axes[0].set_title(f"{study['model']}, batch {study['batch']}")
     draw_money([figure.add_subplot(right[k]) for k in range(3)], study)
-    figure.savefig(path, dpi=figures.DPI, bbox_inches="tight")
-    plt.close(figure)
+    look.stamp(figure, f"{days.title}: {study['label']}", provenance(days, study))
+    look.write(figure, path)
 
 
-def sweeps(study, path):
+def sweeps(study, path, days):
     """Draws samples an hour over the rate of losses, and ETTR over the interval of saves. Returns false without sweeps."""
     if not study["speeds"] or not study["intervals"]:
         return False
@@ -183,9 +184,10 @@ def sweeps(study, path):
         ax.minorticks_off()
         ax.set_ylim(bottom=0)
     axes[1].set_ylim(0, 1)
-    axes[0].legend(loc="lower left", fontsize=9)
-    axes[0].set_title(f"{study['label']}: {study['model']}")
-    figures.save(figure, path)
+    figures.legend(figure, axes[0].get_legend_handles_labels()[0])
+    figure.tight_layout()
+    look.stamp(figure, f"{days.title}: {study['label']}, by the rate of losses and of saves", provenance(days, study))
+    look.write(figure, path)
     return True
 
 
@@ -215,7 +217,7 @@ def report(page, experiments, folder):
         for i, study in enumerate(days.studies):
             for kind, draw in (("day", picture), ("rates", sweeps)):
                 path = folder / "figures" / f"{kind}-{days.name}-{i + 1}.png"
-                if draw(study, path) is not False:
+                if draw(study, path, days) is not False:
                     page.figure(path, f"{kind}: {study['label']}")
         for path in sorted((folder / "figures").glob(f"*-{days.name}-[0-9].png")) if not days.studies else []:
             page.figure(path, path.stem)

@@ -3,18 +3,14 @@
 import textwrap
 
 import matplotlib
-
-matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+import look
 import timeline
+from look import DPI, SERIES_COLOURS, WIDTH, style  # noqa: F401: for those who import them from here
 
-DPI = 120
-WIDTH = 12.5  # inches; the same for all figures, so that their letters have one size on the page
-SERIES_COLOURS = ["#0072b2", "#56b4e9", "#d55e00", "#e69f00", "#009e73", "#cc79a7", "#8c6d31", "#7f7f7f",
-                  "#000000", "#9467bd", "#a6cc3f"]
 SERIES_MARKERS = "osD^vPX*h<>dp"  # with 11 colours and 13 markers no pair comes twice
 CRITICAL_PANELS = 4  # of the sweep; the data has all of them
 CRITICAL_COLUMNS = 6
@@ -28,28 +24,25 @@ LANE_NAMES = {"compute": "device compute", "h2d": "copy to device", "d2h": "copy
 MORE_COLOURS = ["#e69f00", "#0072b2", "#d55e00", "#f0e442", "#999999"]
 
 
-def style():
-    plt.rcParams.update({"font.size": 9.5, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True,
-                         "grid.linewidth": 0.35, "grid.color": "#bbbbbb", "axes.axisbelow": True,
-                         "axes.titlesize": 10.5, "axes.titleweight": "bold", "axes.titlelocation": "left",
-                         "legend.frameon": False})
-
-
-def save(figure, path):
+def save(figure, path, of=None, what="", note=""):
+    """Writes a figure; of: the experiment whose title and source stand on it; what: what of it this is; note: more to say below."""
     figure.tight_layout()
-    figure.savefig(path, dpi=DPI, bbox_inches="tight")
-    plt.close(figure)
+    if of:
+        more = f" {note}" if note else ""
+        look.stamp(figure, f"{of.title}{f': {what}' if what else ''}", f"{of.name}. {of.provenance()}{more}")
+    look.write(figure, path)
 
 
 def legend(figure, handles):
-    """Draws the legend in one row above the figure."""
-    figure.legend(handles=handles, loc="lower left", bbox_to_anchor=(0.03, 1), ncol=len(handles), columnspacing=1.4,
-                  handlelength=1.8)
+    """Draws the legend above the figure, in as few rows as its width allows."""
+    inches = [0.5 + 0.078 * len(h.get_label()) for h in handles]
+    columns = next((n for n in range(len(handles), 1, -1) if max(inches) * n < WIDTH or sum(inches) < WIDTH and n == len(handles)), 1)
+    figure.legend(handles=handles, loc="lower left", bbox_to_anchor=(0.03, 1), ncol=columns, columnspacing=1.4, handlelength=1.8)
 
 
 def grid(n, height):
-    """Returns a figure with n plots that share their axis of values, three in a row."""
-    columns = min(n, 3)
+    """Returns a figure with n plots that share their axis of values, three or four in a row, so that no row is almost empty."""
+    columns = 4 if n in (4, 7, 8) else min(n, 3)
     rows = -(-n // columns)
     figure, axes = plt.subplots(rows, columns, figsize=(WIDTH, height if rows == 1 else 0.8 * height * rows + 0.3),
                                 sharey=True, squeeze=False)
@@ -78,6 +71,14 @@ def style_of(experiment, i):
     return ((0, (4, 2)) if i == 1 else "-") if experiment.ordered() else "none"
 
 
+def filled(experiment):
+    """Returns the panels in which something runs, and a sentence about the others."""
+    panels = experiment.panels()
+    runs = [(t, p) for t, p in panels if any((r := experiment.chosen.get((s, place))) and r.ok for s in experiment.series for place in p)]
+    empty = [t for t, p in panels if (t, p) not in runs]
+    return runs or panels, f"No panel, since nothing fits: {'; '.join(empty)}." if empty and runs else ""
+
+
 def ticks(ax, experiment, places):
     pairs = [experiment.tick(p) for p in places]
     ax.set_xticks([x for x, _ in pairs], [label for _, label in pairs])
@@ -99,10 +100,17 @@ def price(experiment, path):
     lines(experiment, path, lambda row: row["tokens_per_s_per_1000_usd"] or 0, "tokens/s per 1,000 USD")
 
 
+def name_failing(ax, experiment, failing, top):
+    """Writes beside the crosses whose they are."""
+    for k, series in enumerate(failing):
+        ax.text(1.005, -top * (0.045 + 0.05 * k), f"no: {series}" if k == 0 else series, transform=ax.get_yaxis_transform(), fontsize=7, va="center",
+                color=colour_of(experiment, series))
+
+
 def lines(experiment, path, value_of, title_of_values):
     """Draws a line a series of what `value_of` says of a row; a point that does not fit is a cross at the bottom, at its position
     on the axis."""
-    panels = experiment.panels()
+    panels, note = filled(experiment)
     figure, axes, columns = grid(len(panels), 3.9)
     top = max(value_of(r) for r in experiment.rows) or 1
     failing = [s for s in experiment.series if any(r.series == s and r.chosen and not r.ok for r in experiment.rows)]
@@ -132,13 +140,15 @@ def lines(experiment, path, value_of, title_of_values):
         ax.set_yticks([t for t in matplotlib.ticker.MaxNLocator(6).tick_values(0, top) if t <= top * 1.06])
     for ax in axes[::columns]:
         ax.set_ylabel(title_of_values)
+    for ax in axes[columns - 1::columns] or axes[-1:]:
+        name_failing(ax, experiment, failing, top)
     handles = [Line2D([], [], color=colour_of(experiment, s), marker=SERIES_MARKERS[i % len(SERIES_MARKERS)],
                       linestyle=style_of(experiment, i), label=s) for i, s in enumerate(experiment.series)]
     if failing:
         handles.append(Line2D([], [], color="#555555", marker="x", linestyle="", markeredgewidth=1.8,
                               label="does not fit"))
     legend(figure, handles)
-    save(figure, path)
+    save(figure, path, experiment, note=note)
 
 
 BINDS = {"compute": "GPU", "h2d": "in", "d2h": "out", "cpu": "CPU", "disk": "SSD", "disk in": "SSD in", "disk out": "SSD out"}
@@ -182,8 +192,8 @@ def times(experiment, path):
     axes[0][0].set_ylabel("iteration, s")
     handles = [Line2D([], [], color=colour_of(experiment, s), marker=SERIES_MARKERS[i % len(SERIES_MARKERS)], label=s)
                for i, s in enumerate(series)]
-    figure.legend(handles=handles, loc="lower left", bbox_to_anchor=(0.03, 1), ncol=-(-len(handles) // 2), columnspacing=1.4)
-    save(figure, path)
+    legend(figure, handles)
+    save(figure, path, experiment, "and what binds")
 
 
 def lane_colour(lane, seen):
@@ -240,13 +250,13 @@ def critical(experiment, path):
             line[0].set_ylabel("share of critical path, %")
     order = [lane for lane in LANE_NAMES if lane in lanes] + [lane for lane in lanes if lane not in LANE_NAMES]
     legend(figure, [Patch(color=lane_colour(lane, more), label=LANE_NAMES.get(lane, lane)) for lane in order])
-    save(figure, path)
+    save(figure, path, experiment, "where the critical path is")
     return True
 
 
 def bounds(experiment, path):
     """Draws achieved time over lower bound along the sweep; a better schedule of these ops could gain the rest."""
-    panels = experiment.panels()
+    panels, note = filled(experiment)
     figure, axes, columns = grid(len(panels), 2.9)
     top = 1
     for ax, (title, places) in zip(axes, panels):
@@ -271,7 +281,7 @@ def bounds(experiment, path):
     handles = [Line2D([], [], color=colour_of(experiment, s), marker=SERIES_MARKERS[i % len(SERIES_MARKERS)],
                       linestyle=style_of(experiment, i), label=s) for i, s in enumerate(experiment.series)]
     legend(figure, handles)
-    save(figure, path)
+    save(figure, path, experiment, "time over the lower bound", note)
 
 
 RATE_TITLES = {"pcie": "PCIe bandwidth, GB/s per direction", "cpu_adam": "CPU Adam, billion parameters/s"}
@@ -314,7 +324,7 @@ def break_even(experiment, place, path):
     handles += [Line2D([], [], color="#555555", marker="o", linestyle="", label="as it is"),
                 Line2D([], [], color="#555555", marker="D", markerfacecolor="white", linestyle="", label="break-even")]
     legend(figure, handles)
-    save(figure, path)
+    save(figure, path, experiment, f"throughput by rate, {experiment.spell(place)}")
     return True
 
 
@@ -322,12 +332,14 @@ def capacities(raw):
     return {m["space"]: m["capacity_bytes"] for m in raw.get("memory") or [] if m["capacity_bytes"]}
 
 
-def timelines(traces, path):
+def timelines(traces, path, of):
     """Draws traces, [(raw row, timeline.Trace)], one above the other on one scale of time."""
-    timeline.draw([t for _, t in traces], path, capacities(traces[0][0]), None)
+    figure = timeline.figure_of([t for _, t in traces], capacities(traces[0][0]))
+    look.stamp(figure, f"{of.title}: timelines, {traces[0][0]['scenario']['model']['name']}", f"{of.name}. {of.provenance()}")
+    look.write(figure, path)
 
 
-def memory(traces, path):
+def memory(traces, path, of):
     """Draws memory by tensor class over one iteration: a column a system, a row a space, one scale a row."""
     spaces = list(dict.fromkeys(s for _, t in traces for s in t.memory))
     figure, axes = plt.subplots(len(spaces), len(traces), figsize=(WIDTH, 2.35 * len(spaces) + 0.6), sharey="row",
@@ -354,5 +366,5 @@ def memory(traces, path):
         axes[row][0].set_ylim(0, top)
     handles = [Patch(color=timeline.CLASS_COLOURS.get(c, timeline.OTHER), label=c.replace("_", " ")) for c in classes]
     legend(figure, handles)
-    save(figure, path)
+    save(figure, path, of, "memory over an iteration")
 

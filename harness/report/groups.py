@@ -9,12 +9,12 @@ RESULT is the --json of plan or sim of a system that plans `pipelines`, `blocks`
 
 import argparse
 import json
-import os
 import sys
 
 sys.dont_write_bytecode = True
 
 import backend  # noqa: F401: sets matplotlib up
+import look
 import matplotlib.pyplot as plt
 from matplotlib.patches import Patch, Rectangle
 
@@ -201,7 +201,7 @@ STYLE = {"axes.spines.top": False, "axes.spines.right": False, "axes.grid": Fals
 
 
 @plt.rc_context(STYLE)
-def figure_of(plan, trace=None):
+def figure_of(plan, trace=None, titled=True):
     """Draws a plan, and the schedule of a trace's typical iteration below it."""
     p = pipeline.Pipeline(trace, None) if trace else None
     row = (0.3 if len(plan.kinds) <= 16 else 0.16) if p else 0
@@ -212,7 +212,7 @@ def figure_of(plan, trace=None):
     top = figure.add_subplot(grid[0, :])
     draw_groups(top, plan)
     outcome = f"\n{plan.root['iteration_time_s']:.3f} s an iteration, simulated" if plan.root.get("iteration_time_s") else ""
-    top.set_title(plan.title + outcome, loc="left", fontsize=10, fontweight="bold")
+    top.set_title((plan.title if titled else "") + (outcome if titled else outcome.strip()), loc="left", fontsize=10, fontweight="bold")
     top.tick_params(axis="y", length=0)
     for side in ("left", "bottom"):
         top.spines[side].set_visible(False)
@@ -234,18 +234,12 @@ def figure_of(plan, trace=None):
     return figure
 
 
-def save(figure, path, dpi=120):
+def save(figure, path):
     """Writes the picture whole, or not at all."""
-    ending = os.path.splitext(path)[1].lower()
-    partial = f"{path}.{os.getpid()}.partial"
     try:
-        figure.savefig(partial, dpi=dpi, bbox_inches="tight", format=ending[1:])
-        os.replace(partial, path)
+        look.write(figure, path)
     except (OSError, ValueError) as why:
-        if os.path.exists(partial):
-            os.unlink(partial)
         sys.exit(said(f"{path}: cannot be written: {why}"))
-    plt.close(figure)
 
 
 def said(text):

@@ -5,8 +5,8 @@
 
 A trace is what `hetbench sim SYSTEM --trace FILE` writes of a pipeline: passes are named f<stage>.<micro-batch> and
 b<stage>.<micro-batch> (common/draft/pipe.h). Blue tints are forward stages, yellow to brown tints backward stages, in the
-order in which a GPU comes to them; green are optimizer steps on the CPU; thin bars under a GPU are parameters coming (grey)
-and gradients leaving (violet). Several traces are drawn one above the other on one scale of time. Prints each one's
+order in which a GPU comes to them; green are optimizer steps on the CPU; thin bars under a GPU are parameters coming (green)
+and gradients leaving (red). Several traces are drawn one above the other on one scale of time. Prints each one's
 iteration and bubble ratio: the share of the GPUs' time in which they compute nothing. --unit: what the axis counts in.
 """
 
@@ -23,7 +23,7 @@ import timeline
 FORWARD = ["#9ecae1", "#4f9bd0", "#2b6ca8", "#c6dbef"]
 BACKWARD = ["#fff3b0", "#ffd64d", "#f5a623", "#c8742a", "#8c4a1f", "#e8b98a", "#d9a441", "#a65f2b"]
 STEP, STEP_DEVICE, UNDO, CHECK = "#74c476", "#41ab5d", "#d55e00", "#999999"
-FETCH, OFFLOAD = "#9a9a9a", "#b07aa1"
+FETCH, OFFLOAD = "#009e73", "#d55e00"  # parameters and gradients, as in timeline.py
 PASS = re.compile(r"([fb])(\d+)\.(\d+)$")
 COMPUTE = ("forward", "recompute", "backward", "accumulate")
 WIDTH = 13
@@ -40,12 +40,12 @@ class Pipeline:
         rank_of = {tid: int(m.group(1)) if (m := re.match(r"rank (\d+) ", name)) else 0
                    for tid, name in trace.lanes.items()}
         self.ranks = 1 + max(rank_of.values())
-        compute_lanes = {tid for _, tid, _, _, kind, _ in trace.ops if kind in COMPUTE}
+        compute_lanes = {o.lane for o in trace.ops if o.kind in COMPUTE}
         self.passes = [[] for _ in range(self.ranks)]  # (f or b, stage, micro-batch, [(start, end)])
         self.host = [[] for _ in range(self.ranks)]    # (kind, stage, start, end)
         self.moves = [[] for _ in range(self.ranks)]   # (to the device?, start, end)
         self.busy = [0.0] * self.ranks
-        for k, tid, start, duration, kind, name in sorted(trace.ops, key=lambda op: op[2]):
+        for k, tid, start, duration, kind, name, *_ in sorted(trace.ops, key=lambda op: op.start):
             if k != self.iteration or duration <= 0:
                 continue
             rank, start = rank_of[tid], start - self.begin
@@ -68,7 +68,7 @@ class Pipeline:
 
     def span(self, trace):
         """Returns Trace.span of the ops that take time; others may begin while the previous iteration still runs."""
-        trace.ops = [op for op in trace.ops if op[3] > 0]
+        trace.ops = [op for op in trace.ops if op.duration > 0]
         return trace.span(self.iteration)
 
     def add_compute(self, rank, kind, name, start, end):
@@ -150,7 +150,9 @@ def draw(ax, p, window, scale, inches_per_s, row_inches):
         forwards, backwards = max(forwards, n_forward), max(backwards, n_backward)
         ticks.append(y)
         labels.append(f"GPU {rank}")
-        ax.axhline(y, color="#dddddd", linewidth=0.6, zorder=0)
+        ax.add_patch(Rectangle((0, y - 0.37), p.length / scale, 0.74, zorder=0.5, **timeline.HATCH))
+        ax.text(1.004, y, f"{100 * p.busy[rank] / p.length:.0f}%", transform=ax.get_yaxis_transform(), va="center", color="#444444",
+                fontsize=8 if row_inches >= 0.3 else 5.5)
         widths = {}
         for letter, stage, _, spans in p.passes[rank]:
             widths.setdefault((letter, stage), []).append(max(end - start for start, end in spans))
@@ -178,6 +180,7 @@ def draw(ax, p, window, scale, inches_per_s, row_inches):
             box(ax, y - 0.08 - 0.3 + (row + 0.5) * height, height, start, end, colour, scale,
                 texts[way][0] if way is not None else "", points if inches_per_s else 0)
         y += 0.85
+    ax.text(1.004, -0.5, "busy", transform=ax.get_yaxis_transform(), va="bottom", fontsize=7.5, color="#444444")
     ax.set_yticks(ticks, labels)
     ax.set_ylim(y - 0.4, -0.55)
     ax.set_xlim(window[0] / scale, window[1] / scale)
@@ -207,6 +210,7 @@ def handles(pipelines, forwards, backwards):
                                  (True in moves, FETCH, "parameters in"), (False in moves, OFFLOAD, "gradients out")):
         if there:
             out.append(Patch(facecolor=colour, edgecolor="#444444", linewidth=0.5, label=label))
+    out.append(Patch(label="computes nothing", **timeline.HATCH))
     return out
 
 
@@ -215,7 +219,7 @@ def amount(seconds, unit):
 
 
 def is_pipeline(trace):
-    return any(kind == "forward" and PASS.match(name) for _, _, _, _, kind, name in trace.ops)
+    return any(o.kind == "forward" and PASS.match(o.name) for o in trace.ops)
 
 
 def figure_of(pipelines, unit=None):

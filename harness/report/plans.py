@@ -1,6 +1,9 @@
 """Figures of plans that give every rank a part of its own, of a planner's own times, and of gains over a last series. Each function
 draws one PNG from an experiment (results.py)."""
 
+import pathlib
+import re
+
 import matplotlib.pyplot as plt
 from matplotlib.patches import Patch
 
@@ -8,6 +11,7 @@ from bars import clusters, missing, shade, split
 from figures import SERIES_COLOURS, WIDTH, colour_of, legend, save
 from results import AXES, BadInput, size
 
+SWEEP = pathlib.Path(__file__).resolve().parent.parent / "sweep"
 PARTS = (("share of the batch, %", "#0072b2"), ("share of the state, %", "#d55e00"), ("peak of its memory, %", "#7f7f7f"))
 
 
@@ -29,7 +33,7 @@ def totals(experiment, path):
     ax.set_ylabel("useful TFLOP/s of all GPUs")
     ax.set_xlabel(experiment.axis_title())
     legend(figure, [Patch(color=colour_of(experiment, s), label=s) for s in experiment.series])
-    save(figure, path)
+    save(figure, path, experiment)
 
 
 def peak(row):
@@ -59,7 +63,7 @@ def gains(experiment, path):
         ax.set_ylabel(title)
         ax.set_xlabel(experiment.axis_title())
     legend(figure, [Patch(color=colour_of(experiment, s), label=s) for s in shown])
-    save(figure, path)
+    save(figure, path, experiment)
 
 
 def shares(row):
@@ -96,7 +100,7 @@ def parts(experiment, path):
     for line in axes:
         line[0].set_ylabel("%")
     legend(figure, [Patch(color=c, label=name) for name, c in PARTS])
-    save(figure, path)
+    save(figure, path, experiment)
 
 
 def prediction(experiment, path):
@@ -124,7 +128,7 @@ def prediction(experiment, path):
     if errors:
         ax.set_title(f"mean absolute error {sum(errors) / len(errors):.1f}%, worst {max(errors):.1f}%")
     legend(figure, [Patch(color=SERIES_COLOURS[b], label=f"batch {batch}") for b, (batch,) in enumerate(batches)])
-    save(figure, path)
+    save(figure, path, experiment)
 
 
 def tokens(rate):
@@ -137,13 +141,14 @@ APART = (0, 2, 4, 3, 5, 6, 7, 1, 10, 9, 8)  # of the series' colours: neighbours
 
 
 def main_memory(rows, cluster):
-    """Describes the main memory of a cluster's first node: ", 128 GB"; "" where no row tells it."""
+    """Describes the main memory of a cluster's first node: ", 128 GB"; "" where neither a row nor the experiment's entry tells it."""
     for (name, _), found in rows.items():
         for row in found if name == cluster else []:
             for space in row.raw.get("memory") or []:
                 if space["tier"] == "host" and space["capacity_bytes"]:
                     return f", {size(space['capacity_bytes'])}"
-    return ""
+    told = re.search(rf"gpus={re.escape(cluster)};ram=(\d+)([TG]B)", (SWEEP / "grid.yaml").read_text(encoding="utf-8"))
+    return f", {told[1]} {told[2]}" if told else ""
 
 
 def wins(experiment, path):
@@ -182,4 +187,4 @@ def wins(experiment, path):
         side.set_visible(False)
     figure.legend(handles=[Patch(color=shade(colours[s], 0.45), label=s) for s in won], loc="upper left", bbox_to_anchor=(0.03, 0.01),
                   ncol=min(8, max(1, len(won))), columnspacing=1.4, handlelength=1.8)
-    save(figure, path)
+    save(figure, path, experiment)

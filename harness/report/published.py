@@ -3,11 +3,12 @@
 import csv
 
 import matplotlib.pyplot as plt
+from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from figures import WIDTH, legend, save
 
-PAPER, OURS = "#7f7f7f", "#0072b2"
+OURS, OUTSIDE, BAND = "#0072b2", "#d55e00", "#dcebdc"
 
 
 def rows_of(name, folder):
@@ -34,23 +35,38 @@ def drawable(rows):
             and (number(r["paper"]) != 1 or r["paper"] == "1")]
 
 
-def beside(rows, path):
-    """Draws two bars a claim. Returns False if no row can be drawn."""
+def band(row, right):
+    """Returns the ends of what the row's tolerance allows, on an axis from 0 to `right`."""
+    value, text = number(row["paper"]), row["tolerance"] or "0"
+    off = value * float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    if row["paper"].startswith(">"):
+        return value - off, right
+    return (0 if row["paper"].startswith("<") else value - off), value + off
+
+
+def beside(rows, path, of):
+    """Draws a dumbbell a claim over the band of its tolerance. Returns False if no row can be drawn."""
     rows = drawable(rows)
     if not rows:
         return False
-    figure, ax = plt.subplots(figsize=(WIDTH * 0.8, 0.62 * len(rows) + 0.7))
-    for i, row in enumerate(rows):
-        for text, colour, at in ((row["paper"], PAPER, -0.18), (row["ours"], OURS, 0.18)):
-            ax.barh(i + at, number(text), 0.33, color=colour, linewidth=0)
-            sign = text[:2] + " " if text[0] in "<>" else ""
-            ax.text(number(text), i + at, f" {sign}{number(text):.3g}", va="center", ha="left", fontsize=8)
+    figure, ax = plt.subplots(figsize=(WIDTH * 0.85, 0.36 * len(rows) + 0.9))
+    right = 1.12 * max(max(number(r["paper"]), number(r["ours"])) for r in rows)
+    for y, row in enumerate(rows):
+        paper, ours = number(row["paper"]), number(row["ours"])
+        low, high = band(row, right)
+        ax.barh(y, max(high - low, 0.004 * right), 0.62, left=max(low, 0), color=BAND, linewidth=0)
+        ax.plot([paper, ours], [y, y], color="#999999", linewidth=1.6, zorder=2)
+        ax.plot([paper], [y], "|", color="black", markersize=13, markeredgewidth=2, zorder=3)
+        ax.plot([ours], [y], "o", color=OURS if row["verdict"] == "within" else OUTSIDE, markersize=7, zorder=4)
+        ax.text(1.005, y, f"{row['paper']}: ours {ours:.3g}", transform=ax.get_yaxis_transform(), va="center", fontsize=8)
     ax.axvline(1, color="black", linewidth=0.8, linestyle=(0, (3, 3)))
     ax.set_yticks(range(len(rows)), [r["id"].partition(".")[2] for r in rows])
     ax.set_ylim(len(rows) - 0.5, -0.5)
-    ax.set_xlim(0, 1.08 * max(max(number(r["paper"]), number(r["ours"])) for r in rows))
+    ax.set_xlim(min(0, 1.15 * min(number(r["ours"]) for r in rows)), right)
     ax.set_xlabel(rows[0]["unit"])
     ax.grid(axis="y", visible=False)
-    legend(figure, [Patch(color=PAPER, label="the paper's"), Patch(color=OURS, label="ours, simulated")])
-    save(figure, path)
+    legend(figure, [Line2D([], [], color="black", marker="|", linestyle="", markersize=11, markeredgewidth=2, label="the paper's"),
+                    Line2D([], [], color=OURS, marker="o", linestyle="", label="ours, within"),
+                    Line2D([], [], color=OUTSIDE, marker="o", linestyle="", label="ours, outside"), Patch(color=BAND, label="tolerance")])
+    save(figure, path, of, "the paper's values beside ours")
     return True

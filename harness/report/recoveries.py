@@ -1,6 +1,5 @@
 """Results of experiments on recovery: results.csv of `hetbench experiment` with a column `recovery`. One figure each."""
 
-import csv
 import pathlib
 
 import matplotlib.pyplot as plt
@@ -9,7 +8,7 @@ from matplotlib.patches import Patch
 
 from bars import clusters
 from figures import WIDTH, legend, save
-from results import BadInput, built_in, common_prefix, recoveries_in
+from results import BadInput, built_in, common_prefix, hetbench, recoveries_in
 
 STORES, REMOTE, PAPER = "#0072b2", "#999999", "#d55e00"
 
@@ -20,10 +19,8 @@ class Recoveries:
         told = built_in(self.name)
         self.title, self.source = told.get("title", self.name), told.get("source", "")
         try:
-            with open(path, encoding="utf-8", newline="") as file:
-                self.rows = [dict(line, recovery_time_s=float(line["recovery_time_s"]), speed_up=float(line["speed_up"]),
-                                  paper=float(line["paper_speed_up"]) if line["paper_speed_up"] else None)
-                             for line in csv.DictReader(file)]
+            self.rows = [dict(line, recovery_time_s=float(line["recovery_time_s"]), speed_up=float(line["speed_up"]),
+                              paper=line["paper_speed_up"]) for line in hetbench.read(path)]
         except (OSError, ValueError, KeyError, TypeError) as why:
             raise BadInput(f"{path}: not a results file that hetbench experiment wrote: {why}") from None
         self.root = {"commit": ", ".join(dict.fromkeys(str(r.get("commit")) for r in self.rows))}
@@ -31,6 +28,9 @@ class Recoveries:
         self.models = list(dict.fromkeys(r["model"] for r in self.rows))
         self.prefix = common_prefix(self.models) if self.models else ""
         self.by = {(r["label"], r["model"], r["from"]): r for r in self.rows}
+
+    def provenance(self):
+        return f"{self.source}. Simulated at {', '.join(c[:7] for c in self.root['commit'].split(', '))}."
 
 
 def draw(e, path):
@@ -60,7 +60,7 @@ def draw(e, path):
         row[0].set_ylim(0, 1.14 * max(p.get_height() for ax in row for p in ax.patches))
     legend(figure, [Patch(color=STORES, label="stores on the nodes"), Patch(color=REMOTE, label="remote store alone"),
                     Line2D([], [], color=PAPER, linestyle=(0, (4, 2)), label="speed-up that the paper prints")])
-    save(figure, path)
+    save(figure, path, e)
 
 
 def load(folder):

@@ -17,10 +17,7 @@ import sys
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
-
-def shown(text):
-    """Returns a file's name as common/base/text.h prints it."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+from traces import shown
 
 
 def stop(code, text):
@@ -38,6 +35,7 @@ except ImportError as why:
 import bars
 import days
 import groups
+import look
 import mixes
 import pipeline
 import plans
@@ -108,7 +106,7 @@ def warn(page, e):
         page.warning(f"This experiment was interrupted: {len(e.rows)} points are there.")
 
 
-OF_CSV = ("lines", "bars", "sizes", "price", "mixes")  # what results.csv has the columns for
+OF_CSV = ("lines", "bars", "sizes", "price", "mixes", "wins")  # what results.csv has the columns for
 
 
 def throughput(page, experiments, folder):
@@ -152,7 +150,7 @@ def papers(page, e, folder):
     if not rows:
         return
     path = file_of(folder, f"paper-{e.name}")
-    if published.beside(rows, path):
+    if published.beside(rows, path, e):
         page.text("The paper's values beside ours. Each is a row of <code>hetbench reproduce</code>, which takes the scenarios and the averages "
                   "that the paper states.")
         page.figure(path, "the paper's values and ours")
@@ -239,9 +237,10 @@ def timelines(page, traced, folder):
         if pipeline.is_pipeline(traces[0][1]):
             pair = [t for t in traces if pipeline.is_pipeline(t[1])]
             shown = pipeline.figure_of([pipeline.Pipeline(t.path, None) for _, t in pair])
-            shown.savefig(path, dpi=figures.DPI, bbox_inches="tight")
+            look.stamp(shown, f"{e.title}: timelines, {sc['model']['name']}", f"{e.name}. {e.provenance()}")
+            look.write(shown, path)
         else:
-            figures.timelines(pair, path)
+            figures.timelines(pair, path, e)
         page.figure(path, "timelines of " + " and ".join(t[0]["system"] for t in pair))
         page.table(["system", "iteration", "useful TFLOP/s", "bubble", "lower bound", "set by", "plan"],
                    [[raw["system"], (seconds(raw["iteration_time_s"]), "n"), (f"{raw['tflops_per_gpu']:.4g}", "n"),
@@ -257,7 +256,7 @@ def memory(page, traced, folder):
                  "One iteration each, at its own scale of time and a common scale of bytes. The red line is the capacity.")
     for e, traces in traced:
         path = file_of(folder, f"memory-{e.name}")
-        figures.memory(traces, path)
+        figures.memory(traces, path, e)
         page.heading(f"{e.name}: {traces[0][0]['scenario']['model']['name']}, batch {traces[0][0]['scenario']['batch']}")
         page.figure(path, "memory over time")
     if not traced:
@@ -286,13 +285,14 @@ def plans_of_pipelines(page, experiments, folder):
         return
     page.section("plans", "Plans of pipelines",
                  "Which devices have which layers of which group, and who reduces gradients with whom; the memory of each device at its worst "
-                 "moment, and the share of an iteration in which it computes nothing. <code>hetbench sim --draw FILE.png</code> draws "
+                 "moment, and the share of an iteration in which it computes nothing. <code>hetbench sim --plot FILE.svg</code> draws "
                  "one of them with its schedule.")
     for e, found in drawn_of:
         for i, (place, plan) in enumerate(found):
             page.heading(f"{e.name}: {e.series[0]}, {e.describe(place)}")
             path = file_of(folder, f"plan-{e.name}-{i}" if i else f"plan-{e.name}")
-            groups.save(groups.figure_of(plan), path, figures.DPI)
+            look.stamp(drawn_plan := groups.figure_of(plan), f"{e.title}: {e.series[0]}, {e.describe(place)}", f"{e.name}. {e.provenance()}")
+            look.write(drawn_plan, path)
             page.figure(path, "who has which layers")
 
 
@@ -301,7 +301,7 @@ def critical(page, experiments, folder):
                  "The critical path, back from the end of the steady state: which op made which op wait. Its share on a "
                  "lane is what a faster lane could gain at most, until another path becomes the longest.")
     for e in experiments:
-        if e.figure in ("sizes", "mixes"):  # what fits is asked there, or too many points are
+        if e.figure in ("sizes", "mixes", "wins"):  # what fits is asked there, or too many points are
             continue
         path = drawn(e, "critical", folder, lambda e, path: not e.csv and figures.critical(e, path))
         if path:
@@ -318,7 +318,7 @@ def bounds(page, experiments, folder):
                  "order is, or the waiting that the method asks for. The bound is of each system's own plan, so a slow plan "
                  "can be close to its bound.")
     for e in experiments:
-        if e.figure in ("sizes", "mixes"):
+        if e.figure in ("sizes", "mixes", "wins"):
             continue
         path = drawn(e, "bound", folder, figures.bounds)
         page.heading(e.name)
@@ -468,7 +468,7 @@ def main():
     write(path, page.html(intro))
     pictures = sorted(str(p) for p in (folder / "figures").glob("*.png"))
     if args.json:
-        print(json.dumps({"page": str(path), "figures": pictures, "experiments": [e.name for e in experiments + found]}, indent=2))
+        print(json.dumps({"schema": {"name": "report", "version": 1}, "page": str(path), "figures": pictures, "experiments": [e.name for e in experiments + found]}, indent=2))
     else:
         print(f"{shown(str(path))}\n{len(pictures)} figures in {shown(str(folder / 'figures'))}")
 

@@ -6,8 +6,10 @@ import itertools
 import json
 import pathlib
 import re
+import sys
 
-import days
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "python"))
+import hetbench
 
 GIB = 1 << 30
 AXES = ("models", "batches", "device_memory", "seqs", "micro_batches", "host_memory", "ssds", "mixes")
@@ -106,17 +108,11 @@ class Row:
         return "CPU steps" if name == "cpu" else name
 
 
-def number(text):
-    """Reads a CSV's cell: a number, None where it is empty, else text."""
-    try:
-        return int(text) if re.fullmatch("-?[0-9]+", text) else float(text) if text else None
-    except ValueError:
-        return text
-
-
 def built_in(name):
-    """Returns title, source, figure and along of a built-in experiment, as far as its entry in harness/sweep/*.yaml has them."""
-    for path in sorted((pathlib.Path(__file__).resolve().parent.parent / "sweep").glob("*.yaml")):
+    """Returns title, source, figure and along of a built-in experiment, as far as its entry in harness/sweep/*.yaml or elastic/days.yaml has
+    them."""
+    harness = pathlib.Path(__file__).resolve().parent.parent
+    for path in [*sorted((harness / "sweep").glob("*.yaml")), harness / "elastic/days.yaml"]:
         entry = re.search(rf"^{re.escape(name)}:\n((?:[ #].*\n|\n)*)", path.read_text(encoding="utf-8"), re.MULTILINE)
         if entry:
             return dict(re.findall(r'^  (title|source|figure|along): "?(.*?)"?$', entry[1], re.MULTILINE))
@@ -127,12 +123,8 @@ def from_csv(path):
     """Returns what results.csv has of a results.json: no lanes, no break-even curves, no traces. The list along the figure is the longest
     unless a built-in experiment's entry says otherwise. None: the file is not of an experiment."""
     scenario = ("cluster", "batch", "micro_batch", "seq", "numerics", "software")
-    with open(path, encoding="utf-8", newline="") as file:
-        lines = csv.DictReader(file)
-        if not {"series", "variant", "chosen", "model", *scenario, "status"} <= set(lines.fieldnames or ()):
-            return None
-        rows = [{k: v if k in ("model", "series", "system") else number(v) for k, v in line.items()} for line in lines]
-    if not rows:
+    rows = hetbench.read(path, text=("model", "series", "system"))
+    if not rows or not {"series", "variant", "chosen", "model", *scenario, "status"} <= set(rows[0]):
         return None
     for row in rows:
         row["chosen"] = row["chosen"] == "yes"
@@ -197,6 +189,12 @@ class Experiment:
 
     def setting(self):
         return setting([r.scenario for r in self.rows])
+
+    def provenance(self):
+        """Says where the numbers come from: the scenarios, how they were obtained, and by which commit."""
+        source = self.root.get("source") or ""
+        return (f"{source + '. ' if source and source != 'ours' else ''}{self.setting()}. {(self.root.get('obtained') or 'simulated').capitalize()} at "
+                f"{', '.join(c[:7] for c in str(self.root.get('commit', 'unknown')).split(', '))}.")
 
     def places(self):
         """Returns all positions of the sweep that have rows, in the sweep's order."""
@@ -325,13 +323,21 @@ def recoveries_in(folder):
         return path if "recovery" in (csv.DictReader(file).fieldnames or ()) else None
 
 
+def is_of_days(path):
+    """Returns true for a results.json or results.csv of days."""
+    with path.open(encoding="utf-8") as file:
+        if path.suffix == ".csv":
+            return file.readline().startswith("day,model,policy,")
+        return '"figure": "days"' in file.read(65536)
+
+
 def results_in(folder):
     """Returns the results file of a folder, or None. results.json has more than results.csv. Those on recovery are recoveries.py's."""
     if recoveries_in(folder):
         return None
     for name in ("results.json", "compare.json", "results.csv"):
         path = folder / name
-        if path.is_file() and (path.suffix != ".csv" or from_csv(path)) and not days.is_of_days(path):
+        if path.is_file() and (path.suffix != ".csv" or from_csv(path)) and not is_of_days(path):
             return path
     return None
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Draws the throughput of several systems over several models, from the compare.json that `hetbench compare --out DIR` writes.
 
-    throughput.py --out FILE.png COMPARE.json
+    throughput.py --out FILE.png|FILE.svg COMPARE.json
 
 A bar a system and model; OOM marks a system that does not fit.
 """
@@ -13,13 +13,11 @@ import sys
 sys.dont_write_bytecode = True
 
 import backend
+import look
 import matplotlib.pyplot as plt
+from look import SERIES_COLOURS
 
 from results import setting
-
-COLOURS = ["#0072b2", "#56b4e9", "#d55e00", "#e69f00", "#009e73", "#cc79a7", "#f0e442", "#999999",
-           "#332288", "#117733", "#882255", "#aa9944"]
-
 
 def load(path):
     try:
@@ -30,7 +28,15 @@ def load(path):
         backend.stop(f"{path}: not a comparison that hetbench wrote: {why}")
 
 
-def draw(root, rows, out):
+def words(root):
+    """Returns title and provenance of a comparison."""
+    systems, models = ({r["system"] for r in root["rows"]}, {r["scenario"]["model"]["name"] for r in root["rows"]})
+    return (f"Throughput of {len(systems)} systems on {len(models)} model{'s' if len(models) > 1 else ''}", f"{setting([r['scenario'] for r in root['rows']])}. {root['obtained'].capitalize()} at "
+            f"{root.get('commit', 'unknown')}. TFLOP/s: 3 x forward matrix products.")
+
+
+def figure_of(rows):
+    """Draws a bar a system and model; a system that does not fit has its status in place of the bar."""
     models = list(dict.fromkeys(r["scenario"]["model"]["name"] for r in rows))
     systems = list(dict.fromkeys(r["system"] for r in rows))
     by = {(r["scenario"]["model"]["name"], r["system"]): r for r in rows}
@@ -38,7 +44,7 @@ def draw(root, rows, out):
     figure, ax = plt.subplots(figsize=(max(8, 0.24 * len(models) * len(systems) + 1.5), 4.4), constrained_layout=True)
     top = max([r.get("tflops_per_gpu") or 0 for r in rows] + [1])
     for i, system in enumerate(systems):
-        label = system
+        colour = SERIES_COLOURS[i % len(SERIES_COLOURS)]
         for j, model in enumerate(models):
             row = by.get((model, system))
             if row is None:
@@ -46,33 +52,32 @@ def draw(root, rows, out):
             x = j + (i + 0.5) * width - 0.42
             value = row.get("tflops_per_gpu")
             if value:
-                ax.bar(x, value, width * 0.92, color=COLOURS[i % len(COLOURS)], label=label)
-                label = None
-                ax.text(x, value + top * 0.008, f"{value:.0f}", ha="center", va="bottom", fontsize=7)
+                ax.bar(x, value, width * 0.92, color=colour)
+                ax.text(x, value + top * 0.008, f"{value:.0f}" if top >= 20 else f"{value:.2g}", ha="center", va="bottom", fontsize=7)
             else:
-                ax.text(x, top * 0.012, row["status"].upper(), ha="center", va="bottom", rotation=90, fontsize=7,
-                        color="#555555")
-        if label:
-            ax.bar(0, 0, 0, color=COLOURS[i % len(COLOURS)], label=label)
-    heading = f"{setting([r['scenario'] for r in rows])} ({root['obtained']})"
-    ax.set_title(heading.replace("; ", "\n"), loc="left", fontsize=9)
-    ax.set_xticks(range(len(models)), models, fontsize=8, rotation=20 if len(models) > 7 else 0)
+                ax.text(x, top * 0.012, f"{system}: {row['status'].upper()}", ha="center", va="bottom", rotation=90, fontsize=7, color="#555555")
+    ax.set_xticks(range(len(models)), models, fontsize=8.5, rotation=20 if len(models) > 7 else 0)
     ax.set_xlim(-0.5, len(models) - 0.5)
     ax.set_ylim(0, top * 1.1)
-    ax.set_ylabel("useful TFLOP/s per GPU\n(3 x forward matrix products)", fontsize=9)
-    ax.grid(axis="y", linewidth=0.3)
-    ax.set_axisbelow(True)
-    for side in ("top", "right"):
-        ax.spines[side].set_visible(False)
-    figure.legend(fontsize=8, frameon=False, ncol=min(len(systems), 6), loc="lower left", bbox_to_anchor=(0.05, 1))
-    figure.savefig(out, dpi=110, bbox_inches="tight")
-    plt.close(figure)
+    ax.set_ylabel("useful TFLOP/s per GPU")
+    ax.grid(axis="x", visible=False)
+    runs = [s for s in systems if any(r.get("tflops_per_gpu") for r in rows if r["system"] == s)]
+    handles = [plt.Rectangle((0, 0), 1, 1, color=SERIES_COLOURS[systems.index(s) % len(SERIES_COLOURS)]) for s in runs]
+    figure.legend(handles, runs, fontsize=8.5, frameon=False, ncol=min(len(runs), 6) or 1, loc="lower left", bbox_to_anchor=(0.03, 1))
+    return figure
+
+
+def draw(root, rows, out):
+    look.style()
+    figure = figure_of(rows)
+    look.stamp(figure, *words(root))
+    look.write(figure, out)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("compare", metavar="COMPARE.json")
-    parser.add_argument("--out", required=True, help="PNG to write")
+    parser.add_argument("--out", required=True, help="PNG or SVG to write, by its ending")
     args = parser.parse_args()
     root, rows = load(args.compare)
     if not rows:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Draws timelines from traces: a Gantt chart with one row a lane, and below it the memory by tensor class.
 
-    timeline.py --out FILE.png [--capacity "device 0=12000000"] [--iteration K] TRACE [TRACE ...]
+    timeline.py --out FILE.png|FILE.svg [--capacity "device 0=12000000"] [--iteration K] TRACE [TRACE ...]
 
 A trace is what `hetbench sim --trace` and `hetbench train --trace` write (Chrome trace events; common/trace/perfetto.c).
 Several traces are drawn one above the other on the same scale of time. One iteration of the steady state has
@@ -9,121 +9,55 @@ full colours; the ends of its neighbours are pale.
 """
 
 import argparse
-import json
 import sys
 
+sys.dont_write_bytecode = True
+
 import backend
+import look
 import matplotlib.pyplot as plt
 from matplotlib import ticker
 from matplotlib.patches import Patch, Rectangle
 
-# Okabe and Ito's palette, which colour-blind readers can tell apart.
-KIND_COLOURS = {
-    "forward": "#56b4e9", "recompute": "#a6d8f2", "backward": "#e69f00", "copy": "#009e73", "accumulate": "#66c2a5",
-    "optimizer_step": "#cc79a7", "undo": "#d55e00", "all_gather": "#0072b2", "reduce_scatter": "#3d6ea8",
-    "all_reduce": "#22577a", "send": "#7a9e3d", "receive": "#b5c98e", "validate": "#888888", "restore": "#555555",
-    "transpose": "#b2182b",
-}
-CLASS_COLOURS = {
-    "param": "#0072b2", "master": "#3d6ea8", "momentum": "#cc79a7", "variance": "#e3b3cd", "grad": "#d55e00",
-    "activation": "#56b4e9", "checkpoint": "#009e73", "act_grad": "#e69f00", "logits": "#f0e442",
-    "workspace": "#999999", "staging": "#bbbbbb", "comm": "#666666",
-}
-OTHER = "#cccccc"
+from traces import BYTE_UNITS, CLASS_COLOURS, OTHER, TIME_UNITS, Trace, scale_of, seconds, size
+
 MARGIN = 0.06  # of an iteration, shown before and after it
-
-
-class Trace:
-    """The lanes, ops and memory of one file; times in seconds."""
-
-    def __init__(self, path):
-        try:
-            with open(path, encoding="utf-8") as file:
-                root = json.load(file)
-            self.head, events = root["otherData"], root["traceEvents"]
-        except (OSError, ValueError, KeyError, TypeError) as why:
-            backend.stop(f"{path}: not a trace that hetbench wrote: {why}")
-        self.lanes, self.ops, self.memory = {}, [], {}
-        for e in events:
-            if e["ph"] == "M" and e["name"] == "thread_name":
-                self.lanes[e["tid"]] = e["args"]["name"]
-            elif e["ph"] == "X":
-                self.ops.append((e["args"]["iteration"], e["tid"], e["ts"] * 1e-6, e["dur"] * 1e-6, e["cat"], e["name"]))
-            elif e["ph"] == "C":
-                self.memory.setdefault(e["name"], []).append((e["ts"] * 1e-6, e["args"]))
-        if not self.ops:
-            backend.stop(f"{path}: no ops; expected at least one")
-        self.obtained = {"sim": "simulated", "emu": "emulated"}.get(self.head["clock"], "measured")
-        self.schedule = self.head["schedule"]
-
-    def span(self, iteration):
-        """Returns the iteration's start and its length, up to the start of the next one or to its own end."""
-        own = [o for o in self.ops if o[0] == iteration]
-        if not own:
-            backend.stop(f"iteration {iteration} is out of range; the trace has {self.head['iterations']}")
-        begin = min(o[2] for o in own)
-        after = [o[2] for o in self.ops if o[0] == iteration + 1]
-        return begin, (min(after) if after else max(o[2] + o[3] for o in own)) - begin
-
-    def steady(self):
-        """Returns an iteration far from both ends of the trace, of median length, so that no outlier is shown as typical."""
-        n = self.head["iterations"]
-        inner = list(range(min(2, n - 1), max(n - 1, min(2, n - 1) + 1)))
-        by_length = sorted(inner, key=lambda k: self.span(k)[1])
-        return by_length[len(by_length) // 2]
-
-
-def quantity(value, unit, steps):
-    for factor, prefix in steps:
-        if value >= factor:
-            return f"{value / factor:.3g} {prefix}{unit}"
-    return f"{value:.3g} {unit}"
-
-
-def seconds(value):
-    return quantity(value, "s", [(1, ""), (1e-3, "m"), (1e-6, "µ")])
-
-
-def size(value):
-    return quantity(value, "B", [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")])
-
-
-def scale_of(largest, units):
-    for factor, name in units:
-        if largest >= factor:
-            return factor, name
-    return units[-1]
-
-
-TIME_UNITS = [(1, "s"), (1e-3, "ms"), (1e-6, "µs")]
-BYTE_UNITS = [(1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1, "B")]
+HATCH = {"facecolor": "#f4f4f4", "edgecolor": "#c4c4c4", "hatch": "////", "linewidth": 0}
 
 
 def draw_lanes(ax, trace, iteration, begin, length, window, time_scale, inches_per_s):
-    """Draws one row a lane; a bar has its name in it if that fits."""
+    """Draws one row a lane; a bar has its name in it if that fits. What a compute lane does not use is hatched. Returns the groups of
+    ops that are shown, with their colours."""
     rows = {tid: i for i, tid in enumerate(sorted(trace.lanes))}
     left, right = begin + window[0], begin + window[1]
-    kinds = []
-    for k, tid, start, duration, kind, name in trace.ops:
-        if start + duration < left or start > right:
+    groups = {}
+    for tid, row in rows.items():
+        if trace.computes(tid):
+            ax.add_patch(Rectangle((0, row - 0.38), length / time_scale, 0.76, zorder=0.5, **HATCH))
+        ax.text(1.004, row, f"{100 * trace.busy(tid, begin, length):.0f}%", transform=ax.get_yaxis_transform(), va="center", fontsize=8,
+                color="#444444")
+    ax.text(1.004, -0.62, "busy", transform=ax.get_yaxis_transform(), va="bottom", fontsize=7.5, color="#444444")
+    for o in trace.ops:
+        if o.start + o.duration < left or o.start > right:
             continue
-        own = k == iteration
-        if own and kind not in kinds:
-            kinds.append(kind)
-        x, width = (start - begin) / time_scale, duration / time_scale
-        inches, colour = duration * inches_per_s, KIND_COLOURS.get(kind, OTHER)
-        ax.add_patch(Rectangle((x, rows[tid] - 0.4), width, 0.8, facecolor=colour, linewidth=0.5,
+        own = o.iteration == iteration
+        group, colour = o.group()
+        if own:
+            groups.setdefault(group, colour)
+        x, width = (o.start - begin) / time_scale, o.duration / time_scale
+        inches = o.duration * inches_per_s
+        ax.add_patch(Rectangle((x, rows[o.lane] - 0.4), width, 0.8, facecolor=colour, linewidth=0.5,
                                edgecolor="white" if inches > 0.04 else colour, alpha=1 if own else 0.3))
-        if own and inches > 0.075 * len(name) + 0.04:
-            ax.text(x + width / 2, rows[tid], name, ha="center", va="center", fontsize=7, clip_on=True)
-        elif own and inches > 0.13 and len(name) <= 12:
-            ax.text(x + width / 2, rows[tid], name, ha="center", va="center", fontsize=6, rotation=90, clip_on=True)
+        if own and inches > 0.075 * len(o.name) + 0.04:
+            ax.text(x + width / 2, rows[o.lane], o.name, ha="center", va="center", fontsize=7, clip_on=True)
+        elif own and inches > 0.13 and len(o.name) <= 5:
+            ax.text(x + width / 2, rows[o.lane], o.name, ha="center", va="center", fontsize=6, rotation=90, clip_on=True)
     for x in (0, length / time_scale):
         ax.axvline(x, color="black", linewidth=0.7, linestyle=(0, (4, 3)))
     ax.set_yticks(range(len(rows)), [trace.lanes[tid] for tid in sorted(trace.lanes)])
     ax.set_ylim(len(rows) - 0.5, -0.5)
     ax.tick_params(axis="y", length=0)
-    return kinds
+    return groups
 
 
 def draw_memory(ax, trace, space, begin, length, window, time_scale, capacity):
@@ -161,7 +95,8 @@ def draw_memory(ax, trace, space, begin, length, window, time_scale, capacity):
     return classes
 
 
-def draw(traces, out, capacities, wanted):
+def figure_of(traces, capacities, wanted=None):
+    """Draws traces one above the other on one scale of time."""
     picks = []
     for trace in traces:
         iteration = trace.steady() if wanted is None else wanted
@@ -178,12 +113,12 @@ def draw(traces, out, capacities, wanted):
     figure, axes = plt.subplots(len(heights), 1, figsize=(width, height), sharex=True, squeeze=False,
                                 gridspec_kw={"height_ratios": heights}, constrained_layout=True)
     axes = axes[:, 0]
-    kinds, classes, at = [], [], 0
+    groups, classes, at = {}, [], 0
     for trace, iteration, begin, length in picks:
         axes[at].set_title(f"{trace.schedule}, {trace.obtained}: iteration {iteration + 1} of "
                            f"{trace.head['iterations']}, {seconds(length)}", fontsize=10, loc="left", fontweight="bold")
-        kinds += [k for k in draw_lanes(axes[at], trace, iteration, begin, length, window, time_scale, inches_per_s)
-                  if k not in kinds]
+        groups.update(draw_lanes(axes[at], trace, iteration, begin, length, window, time_scale, inches_per_s))
+        axes[at].grid(False)
         at += 1
         for space in trace.memory:
             classes += [c for c in draw_memory(axes[at], trace, space, begin, length, window, time_scale,
@@ -195,23 +130,37 @@ def draw(traces, out, capacities, wanted):
         ax.tick_params(labelsize=8)
         for side in ("top", "right"):
             ax.spines[side].set_visible(False)
-    for y, title, names, colours in ((0, "ops:", kinds, KIND_COLOURS), (-0.24 / height, "memory:", classes, CLASS_COLOURS)):
-        handles = [Patch(color=colours.get(name, OTHER), label=name.replace("_", " ")) for name in names]
-        legend = figure.legend(handles=[Patch(alpha=0, label=title)] + handles, loc="upper left", fontsize=8,
-                               bbox_to_anchor=(0.04, y), ncol=len(names) + 1, frameon=False, handlelength=1.2,
-                               columnspacing=1.2)
+    memory = {c.replace("_", " "): CLASS_COLOURS.get(c, OTHER) for c in classes}
+    y = 0
+    for name, colours, hatched in (("ops:", groups, True), ("memory:", memory, False)):
+        handles = [Patch(color=colour, label=label) for label, colour in colours.items()]
+        if hatched:
+            handles.append(Patch(label="computes nothing", **HATCH))
+        columns = min(len(handles) + 1, 9)
+        legend = figure.legend(handles=[Patch(alpha=0, label=name)] + handles, loc="upper left", fontsize=8, bbox_to_anchor=(0.04, y),
+                               ncol=columns, frameon=False, handlelength=1.2, columnspacing=1.2)
         legend.get_texts()[0].set_fontweight("bold")
-    figure.savefig(out, dpi=110, bbox_inches="tight")
-    plt.close(figure)
+        y -= 0.24 * -(-(len(handles) + 1) // columns) / height
+    return figure
+
+
+def draw(traces, out, capacities, wanted, title=None, note=None):
+    look.style()
+    figure = figure_of(traces, capacities, wanted)
+    if title:
+        look.stamp(figure, title, note or "")
+    look.write(figure, out)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("traces", nargs="+", metavar="TRACE")
-    parser.add_argument("--out", required=True, help="PNG to write")
+    parser.add_argument("--out", required=True, help="PNG or SVG to write, by its ending")
     parser.add_argument("--capacity", action="append", default=[], metavar="PLACE=BYTES",
                         help='line in the memory plot, such as "device 0=12000000"; may be repeated')
     parser.add_argument("--iteration", type=int, help="which iteration, from 0 [a typical one of the steady state]")
+    parser.add_argument("--title", help="title of the picture")
+    parser.add_argument("--note", help="line below the picture, such as the cluster and the commit")
     args = parser.parse_args()
     capacities = {}
     for text in args.capacity:
@@ -219,7 +168,7 @@ def main():
         if not value.isdigit():
             backend.stop(f"invalid --capacity {text!r}: expected PLACE=BYTES")
         capacities[place] = int(value)
-    draw([Trace(path) for path in args.traces], args.out, capacities, args.iteration)
+    draw([Trace(path) for path in args.traces], args.out, capacities, args.iteration, args.title, args.note)
 
 
 if __name__ == "__main__":

@@ -43,20 +43,6 @@ static int64_t at_most(int64_t most, int64_t value)
     return value < most ? value : most;
 }
 
-static enum ht_status simulate(const struct ht_job *job, const struct ht_options *options, struct ht_error *err,
-                               int64_t *iteration_ns)
-{
-    const struct ht_simulation_options *o = &options->sim;
-    struct ht_trace *trace = NULL;
-    struct ht_times times;
-    int32_t warmup = o->warmup < o->iterations ? (int32_t)o->warmup : (int32_t)o->iterations - 1;
-    enum ht_status status = ht_simulate(options, job, err, &trace);
-    if (status == HT_OK) status = ht_trace_times(trace, job->cost_ns, warmup, err, &times);
-    if (status == HT_OK) *iteration_ns = times.iteration_ns;
-    ht_trace_destroy(trace);
-    return status;
-}
-
 enum ht_status ht_scaled_time(struct ht_job *job, const struct ht_options *options, enum ht_rate rate, double x,
                               struct ht_error *err, int64_t *iteration_ns)
 {
@@ -77,7 +63,7 @@ enum ht_status ht_scaled_time(struct ht_job *job, const struct ht_options *optio
             s->resources[i].capacity_per_s =
                 at_most(HT_FLOW_MAX_CAPACITY - 1, at_least_one((double)capacities[i] * factor));
     }
-    enum ht_status status = simulate(job, options, err, iteration_ns);
+    enum ht_status status = ht_iteration_time(options, job, INT64_MAX, err, iteration_ns);
     for (int32_t i = 0; i < s->n_resources; i++) s->resources[i].capacity_per_s = capacities[i];
     free(capacities);
     free(job->cost_ns);

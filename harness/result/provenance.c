@@ -46,6 +46,11 @@ __attribute__((weak)) const char *ht_built_commit(void)
     return "unknown";
 }
 
+const char *ht_version(void)
+{
+    return HT_VERSION;
+}
+
 static void machine(char *buf, size_t n)
 {
     char line[512], model[256] = "unknown processor", memory[HT_QUANTITY_TEXT] = "";
@@ -70,8 +75,8 @@ json_t *ht_provenance_json(void)
 {
     char command[8192], where[512];
     machine(where, sizeof(where));
-    return json_pack("{s:o,s:s,s:s}", "command", ht_json_text(ht_command_line(command, sizeof(command))), "commit",
-                     ht_built_commit(), "machine", where);
+    return json_pack("{s:o,s:s,s:s,s:s}", "command", ht_json_text(ht_command_line(command, sizeof(command))), "version",
+                     ht_version(), "commit", ht_built_commit(), "machine", where);
 }
 
 void ht_provenance_add(json_t *root)

@@ -15,7 +15,11 @@ json_t *ht_json_text(const char *text);
    "unknown" without git or a repository, and in programs other than hetbench. */
 const char *ht_built_commit(void);
 
-/* Returns {"command": .., "commit": .., "machine": ..}. commit: ht_built_commit. machine: processor, cores, memory. */
+/* Returns the version of hetbench, such as "0.5.0" (CMakeLists.txt). */
+const char *ht_version(void);
+
+/* Returns {"command": .., "version": .., "commit": .., "machine": ..}. version: ht_version. commit: ht_built_commit. machine:
+   processor, cores, memory. */
 json_t *ht_provenance_json(void);
 void ht_provenance_add(json_t *root); /* adds the same */
 

@@ -92,8 +92,8 @@ json_t *ht_result_values_json(const struct ht_result *r);
 json_t *ht_job_json(const struct ht_job *job); /* system, scenario, plan, status and reason */
 json_t *ht_memory_json(const struct ht_result *r);
 json_t *ht_json_number(double value); /* null unless it is finite */
-/* Prints a value and releases it. */
-enum ht_status ht_json_print(json_t *value, struct ht_error *err);
+/* Prints a document under its schema's name (schema.h) and releases it. */
+enum ht_status ht_json_print(json_t *document, const char *schema, struct ht_error *err);
 
 /* ---- result_text.c --------------------------------------------------------------------------------------------- */
 

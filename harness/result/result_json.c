@@ -3,6 +3,7 @@
 
 #include "harness/result/heading.h"
 #include "harness/result/provenance.h"
+#include "harness/result/schema.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -51,9 +52,11 @@ static json_t *considered_json(const struct ht_plan *p)
     json_t *list = json_array();
     for (size_t i = 0; i < p->n_considered; i++) {
         const struct ht_considered *c = &p->considered[i];
-        json_array_append_new(list, json_pack("{s:s,s:s,s:o,s:o,s:o}", "name", c->name, "why", c->why, "least_bytes",
-                                              c->least_bytes ? json_integer(c->least_bytes) : json_null(), "bound_s",
-                                              positive(c->bound_s), "iteration_time_s", positive(c->iteration_s)));
+        json_array_append_new(list,
+                              json_pack("{s:s,s:s,s:o,s:o,s:o,s:o}", "name", c->name, "why", c->why, "least_bytes",
+                                        c->least_bytes ? json_integer(c->least_bytes) : json_null(), "bound_s",
+                                        positive(c->bound_s), "iteration_time_s", positive(c->iteration_s), "gave_up_s",
+                                        positive(c->gave_up_s)));
     }
     return list;
 }
@@ -240,8 +243,9 @@ int64_t ht_result_peak(const struct ht_result *r, enum ht_tier tier)
     return peak;
 }
 
-enum ht_status ht_json_print(json_t *value, struct ht_error *err)
+enum ht_status ht_json_print(json_t *document, const char *schema, struct ht_error *err)
 {
+    json_t *value = ht_schema_put(document, schema);
     int failed = json_dumpf(value, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
     json_decref(value);
     if (failed || putchar('\n') == EOF || fflush(stdout) != 0)

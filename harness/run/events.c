@@ -28,7 +28,9 @@ void ht_events_say(int fd, const char *event, const char *members, ...)
     char line[512];
     va_list args;
     if (fd < 0) return;
-    int n = snprintf(line, sizeof(line), "{\"at_ns\": %lld, \"event\": \"%s\"", (long long)ht_realtime_ns(), event);
+    int n = snprintf(line, sizeof(line),
+                     "{\"schema\": {\"name\": \"event\", \"version\": 1}, \"at_ns\": %lld, \"event\": \"%s\"",
+                     (long long)ht_realtime_ns(), event);
     if (members && *members) {
         n += snprintf(line + n, sizeof(line) - (size_t)n, ", ");
         va_start(args, members);

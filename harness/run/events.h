@@ -3,11 +3,13 @@
  * once, with the time (CLOCK_REALTIME, since ranks may be on several hosts):
  *
  *     {"at_ns": 1732641600000000000, "event": "ranks", "n": 4}       MPI has started on all of them
+ *     {.., "event": "plan", "ns": 1000}                                the planner took so long; said by the launcher and by rank 0
  *     {.., "event": "planned", "step_ns": 1000}                        the job is planned and proved; an iteration's predicted time
  *     {.., "event": "loaded", "step": 12, "run": "18a2..", "from": "18a1.."}
  *                                                                      the state of this step is in memory; the numbers of this
  *                                                                      run's versions, and of the one that was loaded
  *     {.., "event": "pulse", "ops": 4711}                              rank 0 has ended so many ops; four times a second at most
+ *     {.., "event": "moved"}                                           rank 0 has loaded or saved some more of the state; likewise
  *     {.., "event": "step", "step": 13}                                has ended
  *     {.., "event": "saving", "step": 16}, {.., "event": "saved", "step": 16}
  *                                                                      a save begins, and is whole in the nodes' first stores

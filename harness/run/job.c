@@ -1,6 +1,7 @@
 #include "harness/run/job.h"
 
 #include "common/base/array.h"
+#include "common/base/clock.h"
 #include "common/base/units.h"
 #include "common/draft/layout.h"
 #include "common/plan/candidate.h"
@@ -129,7 +130,9 @@ static enum ht_status decide(const struct ht_options *o, struct ht_error *err, s
         job->settings.progress = ht_progress_candidates;
         job->settings.progress_ctx = &progress;
     }
+    int64_t begin_ns = ht_now_ns();
     status = job->system->plan(job->system, &job->scenario, job->profile, &job->settings, err, &job->plan);
+    job->planning_ns = ht_now_ns() - begin_ns;
     job->settings.progress = NULL;
     ht_progress_end(&progress);
     return status == HT_INFEASIBLE ? infeasible(job, "infeasible", err) : status;
@@ -312,7 +315,8 @@ enum ht_status ht_job_create(const struct ht_options *options, const char *syste
         if (status == HT_OK && job->schedule) status = verify(options, err, job);
     }
     if (status == HT_OK && extent >= HT_JOB_BOUNDED && job->answer == HT_OK) bound(job);
-    if (status == HT_OK && extent >= HT_JOB_COSTS && job->answer == HT_OK) status = make_costs(err, job);
+    bool priced = extent == HT_JOB_PRICED || extent >= HT_JOB_COSTS;
+    if (status == HT_OK && priced && job->answer == HT_OK) status = make_costs(err, job);
     if (status == HT_OK && extent == HT_JOB_TRAINABLE) status = check_devices(job, err);
     if (status == HT_OK && extent == HT_JOB_TRAINABLE) status = check_disks(job, err);
     if (status != HT_OK) ht_job_free(job);

@@ -25,6 +25,7 @@ struct ht_job {
     bool profiled; /* its costs are of --profile's files */
     struct ht_settings settings;
     struct ht_plan plan;
+    int64_t planning_ns; /* that the planner took */
 
     struct ht_schedule *schedule; /* NULL when the planner has refused */
     struct ht_proof proof;
@@ -41,7 +42,8 @@ struct ht_job {
 enum ht_job_extent {
     HT_JOB_PLAN,      /* up to the plan */
     HT_JOB_PROVED,    /* and the schedule, proved */
-    HT_JOB_BOUNDED,   /* and the bound of its memory */
+    HT_JOB_PRICED,    /* and the costs of all ops, for searches: without the bound */
+    HT_JOB_BOUNDED,   /* the schedule, proved, and the bound of its memory */
     HT_JOB_COSTS,     /* and the costs of all ops */
     HT_JOB_TRAINABLE, /* and the platform, which has the devices and disks */
 };

@@ -309,7 +309,7 @@ struct loading {
     struct ht_transfers list;
     struct ht_store_reader *reader;
     float *piece, *sent; /* of a sink; runs of it, one after the other, between ranks */
-    enum ht_status read; /* of this rank's reads: messages go on after one that failed */
+    enum ht_status read; /* of this rank's reads and writes: messages go on after one that failed */
     struct ht_error why;
 };
 
@@ -390,7 +390,7 @@ static enum ht_status put(struct loading *l, const struct ht_extent *e, int64_t 
     return status;
 }
 
-/* Carries out this rank's share in elements [begin, end) of a sink. All ranks go through all pieces in one order, so a message's
+/* Carries out this rank's share in elements [begin, end) of a sink. Fails only with the communication: others wait for its messages. All ranks go through all pieces in one order, so a message's
    two ends never wait for each other's later ones. */
 static enum ht_status load_piece(struct loading *l, int64_t sink, int64_t begin, int64_t end, struct ht_error *err)
 {
@@ -404,7 +404,8 @@ static enum ht_status load_piece(struct loading *l, int64_t sink, int64_t begin,
         else if (mine || reader == l->s->rank)
             status = exchange(l, t, reader, begin, end, err);
     }
-    return mine && status == HT_OK ? put(l, &l->sinks[sink].extent, begin, end, err) : status;
+    if (mine && status == HT_OK && l->read == HT_OK) l->read = put(l, &l->sinks[sink].extent, begin, end, &l->why);
+    return status;
 }
 
 static enum ht_status load_all(struct loading *l, struct ht_error *err)
@@ -415,6 +416,7 @@ static enum ht_status load_all(struct loading *l, struct ht_error *err)
              at = end) {
             end = n - at < HT_PIECE_ELEMENTS ? n : at + HT_PIECE_ELEMENTS;
             status = load_piece(l, i, at, end, err);
+            ht_node_stores_pulse(l->s);
         }
     if (status != HT_OK || l->read == HT_OK) return status;
     return ht_fail(err, HT_FAILED, "%s", l->why.text);

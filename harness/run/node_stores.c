@@ -1,14 +1,18 @@
 #include "harness/run/node_replicas.h"
 
 #include "common/base/array.h"
+#include "common/base/clock.h"
 #include "common/comm/tags.h"
 #include "common/store/owners.h"
+#include "harness/run/events.h"
 
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+
+enum { SUCCESSOR_S = 30 }; /* for which an incarnation waits for the one before it to end */
 
 static double now_s(clockid_t clock)
 {
@@ -107,14 +111,16 @@ static enum ht_status broadcast(const struct ht_node_stores *s, void *data, int6
     return status;
 }
 
-/* Locks the stores that this rank's node leads, and removes what killed processes left in them. */
+/* Locks the stores that this rank's node leads, and removes what killed processes left in them. After the loss of a host the ranks of
+   the incarnation before may take seconds to end on the others. */
 static enum ht_status open_dirs(struct ht_node_stores *s, struct ht_error *err)
 {
+    int64_t patience_s = s->options->training.events ? SUCCESSOR_S : 0;
     enum ht_status status = HT_OK;
     for (int i = 0; i < N_STORES && status == HT_OK; i++) {
         bool mine = i == REMOTE ? s->rank == 0 : s->leads;
         if (!s->dirs[i][0] || !mine) continue;
-        status = ht_store_open(s->dirs[i], err, &s->locks[i]);
+        status = ht_store_open(s->dirs[i], patience_s, err, &s->locks[i]);
         if (status == HT_OK) ht_store_sweep(s->dirs[i]);
     }
     return status;
@@ -159,6 +165,7 @@ enum ht_status ht_node_stores_open(const struct ht_options *options, const struc
     if (s->dirs[MEMORY][0]) status = check_memory(job, err);
     if (status == HT_OK)
         status = ht_drill_read(options->training.process_fault, g->n_ranks, ranks->events, err, &s->drill);
+    s->drill.disk = options->state.store;
     if (status == HT_OK) status = open_dirs(s, err);
     status = ht_ranks_agree(ranks, status, err);
     if (status == HT_OK) status = broadcast(s, &s->run, sizeof(s->run), err);
@@ -313,6 +320,15 @@ struct reading {
     struct ht_stream *stream;
 };
 
+void ht_node_stores_pulse(struct ht_node_stores *s)
+{
+    enum { PULSE_NS = 250000000 };
+    int64_t now = ht_now_ns();
+    int_fast64_t said = atomic_load_explicit(&s->said_ns, memory_order_relaxed);
+    if (now - said >= PULSE_NS && atomic_compare_exchange_strong(&s->said_ns, &said, now))
+        ht_events_say(ht_ranks_events(s->ranks), "moved", NULL);
+}
+
 /* Reads elements of an extent from the copy that this rank has of it (ht_extent_read). */
 static enum ht_status read_own(void *ctx, const struct ht_extent *e, int64_t first, int64_t n, float *out,
                                struct ht_error *err)
@@ -322,6 +338,7 @@ static enum ht_status read_own(void *ctx, const struct ht_extent *e, int64_t fir
     int64_t n_copies = ht_state_map_copies(ht_stream_map(r->stream), e->unit, e->part, &copies), i = 0;
     enum ht_status status = ht_drill_meet(&r->s->drill, HT_DRILL_AT_SAVE, r->s->rank, r->s->part.version.step, err);
     if (status != HT_OK) return status;
+    ht_node_stores_pulse(r->s);
     while (i < n_copies &&
            !(copies[i].rank == r->s->rank && !copies[i].stale && copies[i].begin == e->begin &&
              copies[i].end == e->end && copies[i].tp_part == e->tp_part && copies[i].tp_parts == e->tp_parts))

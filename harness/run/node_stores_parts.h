@@ -21,6 +21,7 @@ struct ht_node_stores {
     int locks[N_STORES];
     uint64_t run;
     struct ht_drill drill;
+    atomic_int_fast64_t said_ns; /* when rank 0 last said that it loads or saves */
 
     /* resuming */
     bool resumes;
@@ -45,6 +46,8 @@ struct ht_transfer_sink *ht_node_stores_sinks(const struct ht_schedule *s, const
                                               const struct ht_state_map *map, bool stale_too, int64_t *n);
 /* Returns all ranks as a team for this rank. ids: [ranks], filled in. */
 struct ht_team ht_node_stores_team(const struct ht_node_stores *s, int32_t *ids);
+/* Says, four times a second at most, that a load or a save goes on. Any thread of rank 0. */
+void ht_node_stores_pulse(struct ht_node_stores *s);
 /* Finds the newest whole step of all ranks' stores (node_load.c). */
 enum ht_status ht_node_stores_find(struct ht_node_stores *s, struct ht_persist *persist, struct ht_error *err);
 

@@ -65,6 +65,8 @@ struct ht_measuring_options {
 struct ht_platform_options {
     const char *backend, *clock, *emu_scale;
     int64_t device;                     /* of --backend cuda */
+    const char *transport;              /* between its ranks: nccl or host; NULL: nccl where it can be */
+    bool deterministic;                 /* its sums over ranks in the ranks' order */
     const struct ht_cuda_api *cuda_api; /* of --backend cuda; NULL: this build's. Tests pass another */
     const char *disk;                   /* "A,B": directories of the disk tier's files */
     const char *disk_io, *disk_checksums;
@@ -150,7 +152,7 @@ struct ht_options {
     const char *words[HT_MAX_WORDS]; /* not options: a system, a kind of list */
     int64_t n_words;
     bool json, help;
-    const char *out, *trace, *draw;
+    const char *out, *trace, *draw, *plot;
     double price;  /* of the machine; 0: the catalogue's */
     bool why, all; /* footnotes; ablations and folded rows */
     struct ht_scenario_request request;

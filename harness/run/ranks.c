@@ -179,6 +179,15 @@ static bool holds_tensors(const struct ht_schedule *s, int32_t space)
     return false;
 }
 
+/* Names the rank whose GPU has no room: its error is all ranks'. */
+static enum ht_status take_device(struct ht_engine *engine, const struct ht_job *job, int32_t rank,
+                                  struct ht_space_size *size, struct ht_error *err)
+{
+    struct ht_error why = {0};
+    enum ht_status status = ht_engine_take_device(engine, job, size, &why);
+    return status ? ht_fail(err, status, "rank %d: %.900s", rank, why.text) : HT_OK;
+}
+
 enum ht_status ht_ranks_make_node(struct ht_ranks *ranks, const struct ht_job *job, struct ht_engine *engine,
                                   struct ht_error *err)
 {
@@ -195,7 +204,7 @@ enum ht_status ht_ranks_make_node(struct ht_ranks *ranks, const struct ht_job *j
     snprintf(what, sizeof(what), "training '%s' on %s", s->name,
              ranks->hosts.hosts[ranks->hosts.of[ranks->comm->rank]].name);
     enum ht_status status = ht_arena_check_machine(here, what, err);
-    if (!status) status = ht_engine_take_device(engine, job, &sizes[ranks->comm->rank], err);
+    if (!status) status = take_device(engine, job, ranks->comm->rank, &sizes[ranks->comm->rank], err);
     status = ht_ranks_agree(ranks, status, err);
     if (!status) status = ht_node_create(s, ranks->comm, sizes, err, &ranks->node);
     if (!status) ht_engine_join_node(engine, job, ranks);

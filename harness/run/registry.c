@@ -54,6 +54,7 @@ static const struct ht_system *const systems[] = {
     &sysx_cfg3,
     &sysx_cfg4,
     &ht_example_stream,
+    &ht_example_by_speed,
     &lohan,
     &lohan_halves,
     &lohan_naive,
@@ -71,15 +72,15 @@ static const struct ht_system *const systems[] = {
     &ht_gemini,
 };
 
-/* Ablations and variants that a paper compares its method with, and the example: not what one would train with. */
+/* Ablations and variants that a paper compares its method with, and the examples: not what one would train with. */
 static const struct ht_system *const ablations[] = {
-    &autohet_mapped,   &autohet_grouped, &autohet_one_pipeline,
-    &ht_autohete_nops, &cephalo_cb,      &cephalo_mb,
-    &sysx_cfg0,        &sysx_cfg1,       &sysx_cfg2,
-    &sysx_cfg3,        &sysx_cfg4,       &ht_example_stream,
-    &lohan_naive,      &lohan_zero,      &lohan_cpuact,
-    &lohan_ds,         &lohan_artifact,  &lohan_cap,
-    &lohan_g10,        &lohan_cm,
+    &autohet_mapped,      &autohet_grouped, &autohet_one_pipeline,
+    &ht_autohete_nops,    &cephalo_cb,      &cephalo_mb,
+    &sysx_cfg0,           &sysx_cfg1,       &sysx_cfg2,
+    &sysx_cfg3,           &sysx_cfg4,       &ht_example_stream,
+    &ht_example_by_speed, &lohan_naive,     &lohan_zero,
+    &lohan_cpuact,        &lohan_ds,        &lohan_artifact,
+    &lohan_cap,           &lohan_g10,       &lohan_cm,
 };
 
 bool ht_system_is_ablation(const struct ht_system *system)

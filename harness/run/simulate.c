@@ -1,6 +1,7 @@
 #include "harness/run/simulate.h"
 
 #include "common/base/array.h"
+#include "common/base/minmax.h"
 #include "common/base/units.h"
 #include "common/exec/sim.h"
 #include "harness/run/output.h"
@@ -52,6 +53,15 @@ bool *ht_bad_iterations(const struct ht_options *o, int64_t *n)
     return bad;
 }
 
+static struct ht_sim_options sim_options(const struct ht_options *o, const struct ht_job *job, const bool *bad)
+{
+    return (struct ht_sim_options){.iterations = (int32_t)o->sim.iterations,
+                                   .issue_ahead = job->issue_ahead,
+                                   .jitter_percent = (int32_t)o->sim.jitter_percent,
+                                   .seed = (uint64_t)o->sim.seed,
+                                   .bad = bad};
+}
+
 enum ht_status ht_simulate(const struct ht_options *o, const struct ht_job *job, struct ht_error *err,
                            struct ht_trace **out)
 {
@@ -60,14 +70,40 @@ enum ht_status ht_simulate(const struct ht_options *o, const struct ht_job *job,
     if (status != HT_OK) return status;
     int64_t n_bad;
     bool *bad = ht_bad_iterations(o, &n_bad);
-    struct ht_sim_options sim = {.iterations = (int32_t)o->sim.iterations,
-                                 .issue_ahead = job->issue_ahead,
-                                 .jitter_percent = (int32_t)o->sim.jitter_percent,
-                                 .seed = (uint64_t)o->sim.seed,
-                                 .bad = bad};
+    struct ht_sim_options sim = sim_options(o, job, bad);
     status = ht_sim_run(job->schedule, job->cost_ns, &sim, err, out);
     free(bad);
     return status;
+}
+
+/* Asks for the window of ht_metrics_compute. */
+static struct ht_sim_question steady_iterations(const struct ht_options *o)
+{
+    int32_t iterations = (int32_t)o->sim.iterations, warmup = (int32_t)ht_min(o->sim.warmup, o->sim.iterations - 1);
+    return (struct ht_sim_question){.after = warmup - 1, .last = ht_metrics_last_iteration(iterations, warmup)};
+}
+
+enum ht_status ht_iteration_time(const struct ht_options *o, const struct ht_job *job, int64_t limit_ns,
+                                 struct ht_error *err, int64_t *iteration_ns)
+{
+    enum ht_status status = ht_check_events(job, "--iterations", o->sim.iterations, err);
+    if (status != HT_OK) return status;
+    struct ht_sim_question question = steady_iterations(o);
+    int64_t ns = 0, n_bad, n = question.last - question.after;
+    if (limit_ns <= INT64_MAX / n) question.limit_ns = n * ht_max(limit_ns, 1);
+    bool *bad = ht_bad_iterations(o, &n_bad);
+    struct ht_sim_options sim = sim_options(o, job, bad);
+    status = ht_sim_time(job->schedule, job->cost_ns, &sim, question, err, &ns);
+    if (status == HT_OK) *iteration_ns = ns / n;
+    free(bad);
+    return status;
+}
+
+int64_t ht_least_iteration_ns(const struct ht_options *o, const struct ht_job *job)
+{
+    struct ht_sim_question question = steady_iterations(o);
+    return ht_sim_least_ns(job->schedule, job->cost_ns, (int32_t)o->sim.jitter_percent, question) /
+           (question.last - question.after);
 }
 
 enum ht_status ht_trace_times(const struct ht_trace *trace, const int64_t *cost_ns, int32_t warmup,

@@ -22,6 +22,14 @@ bool *ht_bad_iterations(const struct ht_options *options, int64_t *n);
 enum ht_status ht_simulate(const struct ht_options *options, const struct ht_job *job, struct ht_error *err,
                            struct ht_trace **out);
 
+/* Finds the time of a steady iteration of a job by its options, as ht_metrics_compute does, without a trace. The answer is
+   exact below limit_ns (INT64_MAX: always), and else between limit_ns and the time, as the simulation gives up. */
+enum ht_status ht_iteration_time(const struct ht_options *options, const struct ht_job *job, int64_t limit_ns,
+                                 struct ht_error *err, int64_t *iteration_ns);
+
+/* Returns a lower bound of that time, from the graph alone (ht_sim_least_ns). */
+int64_t ht_least_iteration_ns(const struct ht_options *options, const struct ht_job *job);
+
 /* The times of an iteration. */
 struct ht_times {
     int64_t first_iteration_ns, iteration_ns, lower_bound_ns;

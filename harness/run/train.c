@@ -1,3 +1,4 @@
+#include "harness/run/transport.h"
 #include "harness/run/train.h"
 
 #include "common/base/array.h"
@@ -117,8 +118,8 @@ static void free_inputs(struct inputs *in)
 }
 
 static enum ht_status make_engine(const struct ht_options *o, const struct ht_job *job, const struct ht_ranks *ranks,
-                                  struct inputs *in, struct ht_error *err, struct ht_engine *out,
-                                  struct ht_training *training)
+                                  struct ht_comm *between_gpus, struct inputs *in, struct ht_error *err,
+                                  struct ht_engine *out, struct ht_training *training)
 {
     const struct ht_scenario *s = &job->scenario;
     int32_t n_local, local = ht_ranks_local(ranks, &n_local);
@@ -141,7 +142,8 @@ static enum ht_status make_engine(const struct ht_options *o, const struct ht_jo
                                      .outcomes = in->outcomes,
                                      .faults = in->faults,
                                      .n_faults = (int32_t)o->training.n_faults,
-                                     .comm = ranks->comm,
+                                     .comm = between_gpus ? between_gpus : ranks->comm,
+                                     .sums_in_order = o->platform.deterministic,
                                      .split = &training->split};
     return ht_engine_create(&job->platform, local, &options, err, out);
 }
@@ -406,14 +408,18 @@ enum ht_status ht_train(const struct ht_options *options, const struct ht_job *j
     struct inputs in = {0};
     struct ht_engine engine = {0};
     struct ht_emulation emulation = {0};
+    struct ht_comm *between_gpus = NULL;
     struct ht_disk_drill drill;
     struct ht_disk_options disk = ht_disk_drill_begin(&drill, &job->platform.disks);
     enum ht_status status = find_scale(options, job, tokens, ranks, err, &t.emulated);
     if (status == HT_OK && t.emulated.scale > 0)
         status = ht_emulation_announce(ranks, job, options->training.steps - persist->first_step, err, &t.emulated);
     if (status == HT_OK) status = make_inputs(options, job, tokens, err, &in);
-    if (status == HT_OK) status = make_engine(options, job, ranks, &in, err, &engine, &t);
     status = ht_ranks_agree(ranks, status, err);
+    if (status == HT_OK) status = ht_transport_open(&options->platform, &job->platform, ranks, err, &between_gpus);
+    if (status == HT_OK) status = make_engine(options, job, ranks, between_gpus, &in, err, &engine, &t);
+    status = ht_ranks_agree(ranks, status, err);
+    t.by_nccl = between_gpus != NULL;
     if (status == HT_OK)
         status = ranks->comm ? ht_ranks_make_node(ranks, job, &engine, err)
                              : ht_engine_make_arenas(&engine, job, &disk, err);
@@ -479,6 +485,7 @@ out:
     ht_engine_leave_node(&engine);
     ht_ranks_free_node(ranks);
     ht_engine_destroy(&engine);
+    ht_transport_close(ranks, between_gpus);
     free_inputs(&in);
     return status;
 }

@@ -33,6 +33,7 @@ struct ht_training {
     int64_t foreign_bytes; /* of the GPU's memory at the end, beside arena and reserve: CUDA's own, other programs' */
     struct ht_cuda_slow_shape *slow; /* [n_slow]: matrix products that cuBLASLt has no algorithm for */
     size_t n_slow;
+    bool by_nccl;                /* messages between GPUs; else through host memory */
     struct ht_cpu_split split;   /* of this process's cores */
     struct ht_emulated emulated; /* all times are then modelled ones */
 };

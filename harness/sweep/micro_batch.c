@@ -1,9 +1,7 @@
 #include "harness/sweep/micro_batch.h"
 
-#include "common/base/array.h"
 #include "harness/run/registry.h"
-
-#include <stdlib.h>
+#include "harness/run/simulate.h"
 
 size_t ht_micro_batches(const struct ht_system *system, int64_t batch, int64_t n_gpus,
                         int64_t list[HT_MAX_MICRO_BATCHES])
@@ -17,44 +15,25 @@ size_t ht_micro_batches(const struct ht_system *system, int64_t batch, int64_t n
     return n;
 }
 
-double ht_job_least_s(const struct ht_job *job)
-{
-    const struct ht_schedule *g = job->schedule;
-    int64_t *busy = HT_NEW_ARRAY(int64_t, g->n_lanes), most = 0;
-    for (int32_t i = 0; i < g->n_ops; i++)
-        if (g->ops[i].when == HT_ALWAYS) busy[g->ops[i].lane] += job->cost_ns[i];
-    for (int32_t i = 0; i < g->n_lanes; i++) most = busy[i] > most ? busy[i] : most;
-    free(busy);
-    return (double)most * 1e-9;
-}
-
-/* Sets *samples_per_s to the rate at the options' micro-batch; 0 if it does not fit or is refused, or is slower than
-   `best` for sure. */
-static enum ht_status rate_of(const struct ht_options *o, const char *system, const char *model, double best,
-                              struct ht_error *err, double *samples_per_s)
+/* Finds the time of an iteration at the options' micro-batch if it is below best_ns. INT64_MAX if it is not, if the plan does
+   not fit, or is refused. */
+static enum ht_status time_of(const struct ht_options *o, const char *system, const char *model, int64_t best_ns,
+                              struct ht_error *err, int64_t *iteration_ns)
 {
     struct ht_job job;
-    struct ht_result result;
     struct ht_error why;
-    *samples_per_s = 0;
-    enum ht_status status = ht_job_create(o, system, model, HT_JOB_COSTS, &why, &job);
+    int64_t ns = 0;
+    *iteration_ns = INT64_MAX;
+    enum ht_status status = ht_job_create(o, system, model, HT_JOB_PRICED, &why, &job);
+    if (status == HT_OK) {
+        status = ht_check_bad(o, &job, &why);
+        if (status == HT_OK && job.answer == HT_OK && ht_least_iteration_ns(o, &job) < best_ns)
+            status = ht_iteration_time(o, &job, best_ns, &why, &ns);
+        if (status == HT_OK && ns > 0 && ns < best_ns) *iteration_ns = ns;
+        ht_job_free(&job);
+    }
     if (status == HT_BAD_INPUT) return HT_OK;
-    if (status != HT_OK) {
-        *err = why;
-        return status;
-    }
-    if (job.answer == HT_OK && (double)job.scenario.batch > best * ht_job_least_s(&job)) {
-        status = ht_evaluate_job(o, &job, &why, &result);
-        if (status == HT_OK) {
-            *samples_per_s = result.samples_per_s;
-            ht_result_free(&result);
-        } else if (status == HT_BAD_INPUT) {
-            status = HT_OK;
-        } else {
-            *err = why;
-        }
-    }
-    ht_job_free(&job);
+    if (status != HT_OK) *err = why;
     return status;
 }
 
@@ -66,7 +45,7 @@ enum ht_status ht_evaluate_best(const struct ht_options *options, const char *na
     struct ht_scenario scenario;
     const struct ht_system *system;
     int64_t list[HT_MAX_MICRO_BATCHES];
-    double best = 0;
+    int64_t best_ns = INT64_MAX;
     if (o.request.micro_batch || o.plan.load || o.sim.replay) return ht_evaluate(options, name, model, err, out);
     enum ht_status status = ht_system_find(name, err, &system);
     if (status == HT_OK) status = ht_scenario_create(&request, err, &scenario);
@@ -75,10 +54,10 @@ enum ht_status ht_evaluate_best(const struct ht_options *options, const char *na
     ht_scenario_free(&scenario);
     int64_t fastest = n ? list[n - 1] : 0;
     for (size_t i = 0; i < n && n > 1 && status == HT_OK; i++) {
-        double rate;
+        int64_t ns;
         o.request.micro_batch = list[i];
-        status = rate_of(&o, name, model, best, err, &rate);
-        if (rate > best) best = rate, fastest = list[i];
+        status = time_of(&o, name, model, best_ns, err, &ns);
+        if (ns < best_ns) best_ns = ns, fastest = list[i];
     }
     o.request.micro_batch = fastest;
     return status == HT_OK ? ht_evaluate(&o, name, model, err, out) : status;

@@ -1,8 +1,8 @@
 /*
  * The micro-batch at which a system is fastest: every power of two that divides its part of the batch is tried.
  *
- * A micro-batch is not simulated if its busiest lane alone already takes longer than the best one so far; that changes no
- * answer.
+ * A micro-batch is not simulated if its busiest lane alone already takes as long as the best one so far, and its simulation
+ * gives up once it surely does; that changes no answer.
  */
 #ifndef HT_HARNESS_SWEEP_MICRO_BATCH_H
 #define HT_HARNESS_SWEEP_MICRO_BATCH_H
@@ -15,9 +15,6 @@ enum { HT_MAX_MICRO_BATCHES = 24 };
    A pipeline's may be as large as the batch, others' as a device's part. Returns their number. */
 size_t ht_micro_batches(const struct ht_system *system, int64_t batch, int64_t n_gpus,
                         int64_t list[HT_MAX_MICRO_BATCHES]);
-
-/* Returns the time that the busiest lane alone needs, a lower bound of the iteration's in seconds. The job has costs. */
-double ht_job_least_s(const struct ht_job *job);
 
 /* Evaluates a system as ht_evaluate does, at its fastest micro-batch; at the smallest when none fits. A micro-batch that
    the options give is taken as it is, and so is a graph or a trace. */

@@ -207,5 +207,5 @@ enum ht_status ht_recoveries_run(const struct ht_recoveries *e, const char *dir,
         json_object_set(row, "obtained", json_object_get(*out, "obtained"));
         json_object_set(row, "commit", json_object_get(*out, "commit"));
     }
-    return status == HT_OK ? ht_rows_write(*out, dir, "results", write_csv, err) : status;
+    return status == HT_OK ? ht_rows_write(*out, "recoveries", dir, "results", write_csv, err) : status;
 }

@@ -253,7 +253,7 @@ static enum ht_status write_files(struct sweep *s, bool complete, struct ht_erro
 {
     collect(s);
     json_object_set_new(s->root, "complete", json_boolean(complete));
-    enum ht_status status = ht_rows_write(s->root, s->dir, "results", write_csv, err);
+    enum ht_status status = ht_rows_write(s->root, "experiment", s->dir, "results", write_csv, err);
     s->written_s = ht_now_s();
     return status;
 }

@@ -112,6 +112,18 @@ START_TEST(refused)
 }
 END_TEST
 
+/* A plan that is forced as a whole has blocks, or equal stages that are interleaved. */
+START_TEST(forced_as_a_whole)
+{
+    struct ht_scenario sc = scenario("autohet-bert-large", "autohet-2a100-2h800", 16);
+    const char *interleaved = "tp=1 v=2 pipelines=2,2 l=8,8 place=0-3",
+               *one_stage = "tp=1 pipelines=2,2 l=8,8 place=0-3";
+    ck_assert_int_lt(simulated_ns(&ht_megatron_3d, &sc, interleaved), INT64_MAX);
+    ck_assert_int_eq(simulated_ns(&ht_megatron_3d, &sc, one_stage), INT64_MAX);
+    ht_scenario_free(&sc);
+}
+END_TEST
+
 static struct ht_scenario four_gpus(void)
 {
     return scenario("autohet-bert-large", "autohet-2a100-2h800", 16);
@@ -224,6 +236,7 @@ static void add(TCase *t)
     tcase_add_test(t, balance_of_layers);
     tcase_add_test(t, balance_of_the_batch);
     tcase_add_test(t, refused);
+    tcase_add_test(t, forced_as_a_whole);
 }
 
 int main(void)

@@ -8,6 +8,7 @@ A document's commands run one after another in a folder of its own, where later 
 are the repository's text, DIR and /mnt/.. folders there. Without --full trainings make at most eight steps, and what takes
 minutes is left out.
 """
+import json
 import os
 import re
 import shutil
@@ -15,10 +16,10 @@ import subprocess
 import sys
 import tempfile
 
-LONG = r"hetbench (reproduce( --json| --out| 'cephalo\.\*'|$)|experiment|report|advise|profile)|--profile costs|--clock emu"
+LONG = r"hetbench (reproduce( --json| --out| '(cephalo|autohet)\.\*'|.*--out results|$)|experiment|report|advise|profile)|--profile costs|--clock emu"
 # What a document writes about but does not make, or writes about because it fails.
 LEFT_OUT = [
-    (r"\[|hetbench COMMAND|^\S+ sim$| \.\.\.", "is no whole command"),
+    (r"\[(--|[A-Z])|hetbench COMMAND|^\S+ sim$| \.\.\.", "is no whole command"),
     (r"STORE\.\.|/data/run|--ledger my\.yaml|my-sweep\.yaml|sweep\.yaml|nodes\.yaml|mixed\.yaml", "is about files of the reader's"),
     (r"gpt2/|--init gpt2|gpt-352m\.yaml|train\.u16", "is about a model of the reader's"),
     (r"--backend cuda", "needs a GPU"),
@@ -27,7 +28,7 @@ LEFT_OUT = [
 
 
 def commands(path):
-    """Yields (line, command) for the commands in a document's indented blocks."""
+    """Yields (line, command) for the commands in a document's indented blocks and between backticks."""
     lines = open(path, encoding="utf-8").read().split("\n")
     at = 0
     while at < len(lines):
@@ -38,9 +39,21 @@ def commands(path):
             while command.endswith("\\"):
                 at += 1
                 command = command[:-1] + lines[at].strip()
+            command = re.sub(r"(hetbench (sim|plan|verify|train|compare|elastic)) +(?=\S)", r"\1 ", command)  # never without an argument
             command = re.sub(r"(hetbench \w+) {1,2}(?=\S)", r"\1 ", command)
             yield first, re.split(r"\s{3,}", command)[0].split(" && ")[0]
+        else:
+            yield from ((first, c) for c in inline(lines[at]))
         at += 1
+
+
+def inline(line):
+    """Yields the whole commands between backticks: not the mere name of one, nor one with a placeholder or a single option."""
+    for command in re.findall(r"`((?:build/)?hetbench [^`]+)`", line):
+        words = command.split()[1:]
+        whole = len(words) > 1 and (not words[1].startswith("-") or len(words) > 3)
+        if whole and not re.search(r"\b[A-Z]{2,}\b|\.\.(?!\w)", re.sub(r"\d+GB", "", command)):
+            yield command
 
 
 def fill_in(command, full):
@@ -55,6 +68,8 @@ def main():
     full = "--full" in sys.argv
     root, build, *documents = [a for a in sys.argv[1:] if a != "--full"]
     root, build = os.path.abspath(root), os.path.abspath(build)
+    listed = subprocess.run([f"{build}/hetbench", "list", "experiments", "--json"], check=True, text=True, capture_output=True).stdout
+    experiments = {e["name"] for e in json.loads(listed)["experiments"]}
     failed = ran = 0
     for document in documents:
         folder = tempfile.mkdtemp(prefix="hetbench-docs-")
@@ -62,6 +77,10 @@ def main():
         os.symlink(f"{root}/tests", f"{folder}/tests")
         os.symlink(f"{root}/tests/data/kjv-200k.txt", f"{folder}/text.txt")
         for line, text in commands(f"{root}/{document}"):
+            name = re.search(r"hetbench experiment ([a-z0-9-]+)(?![a-z0-9.-])", text)
+            if name and name[1] not in experiments:
+                failed += 1
+                print(f"FAILED: {document}:{line}: {text}: no such experiment")
             why = next((why for pattern, why in LEFT_OUT if re.search(pattern, text)), None)
             if why or (not full and re.search(LONG, text)):
                 continue

@@ -9,7 +9,7 @@ systems=in_memory,zero_offload,fsdp,cephalo,gpipe,lohan
 mixed=(--model gpt2-124m --gpus rtx4090:2,t4:2 --ram 64GB --systems "$systems" --batch 16)
 run 0 advise "${mixed[@]}"
 [ "$(awk 'length > 80' out | wc -l)" = 0 ] || fail "lines of over 80 columns: $(awk 'length > 80' out)"
-for text in 'not LoRA' '^1[.] .*tokens/s: ' '^3[.] ' '^What each kind of card brings' 't4: ' 'one more rtx4090 ' 'for want of disks: lohan$' 'is assumed'; do
+for text in 'not LoRA' '^1[.] .*tokens/s: ' '^3[.] ' '^What each kind of card brings, beside the others, by the type of numbers' 'cards  *fp16  *bf16' 'x t4 ' 'one more rtx4090 ' 'for want of disks: lohan$' 'is assumed'; do
     grep -q "$text" out || fail "no '$text' in: $(cat out)"
 done
 cp out text
@@ -37,6 +37,19 @@ import re
 text = open("text").read()
 block = re.search(r"^1[.].*\n((?:   .*\n)+)", text, re.M)[1]
 assert " ".join(line.rstrip("\\").strip() for line in block.splitlines()) in open("commands").read(), block
+PY
+
+# What was asked for of the cluster stays in the commands, and counts once.
+run 0 advise --model gpt2-124m --gpus rtx4090:2,t4:2 --ram 64GB --ssd 990pro:1 --ranks 3 --ssds 0 --host-memory 32GB --numerics fp16 \
+    --systems zero_offload,lohan --batch 6 --json
+"$python" - <<'PY' || fail "another cluster: $(json out 'd["devices"], d["host_bytes"], d["disks"], d["best"][0]["command"])')"
+import json
+d = json.load(open("out"))
+assert d["devices"].startswith("2 x rtx4090") and " + 1 x t4" in d["devices"], d["devices"]
+assert d["host_bytes"] == 32e9 and d["disks"] == 0
+command = d["best"][0]["command"]
+assert "--ssds 0" in command and "--host-memory 32000000000B" in command and "--numerics fp16" in command, command
+assert "--ranks 3" in command or "--only rtx4090:" in command or "--only t4:1" in command, command
 PY
 
 # A batch and a micro-batch that were asked for stay; what does not fit says so.

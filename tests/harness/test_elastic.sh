@@ -46,6 +46,9 @@ else
         grep "^drill" out || true
     done
 fi
+# A disk that is full: a real one, where it can be mounted.
+run 0 elastic fsdp "${common[@]}" "${drill[@]}" --store drills --drills 1 --seed 1001
+grep -q "^drill 1001: full:[0-9:]*: ok, 2 incarnations" out || fail "a full disk: $(cat out)"
 [ ! -e drills ] || fail "left: $(find drills | head)"
 
 # Two nodes lost one after the other, each with its stores: the second one's shards are on others by then.

@@ -295,4 +295,23 @@ llama '"num_key_value_heads": 2' '"num_key_value_heads": 3'
 train "broken/config.json:[0-9]*:[0-9]*: key 'num_key_value_heads': 3 heads of keys do not divide the 4 heads" --init broken
 printf '{' >broken/config.json
 train "broken/config.json:" --init broken
+# ---- configs of usual models under any file name: planned and simulated; what has no kernel stops a training ----
+
+small='"hidden_size": 64, "intermediate_size": 172, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+       "max_position_embeddings": 128, "rms_norm_eps": 1e-5, "vocab_size": 256, "hidden_act": "silu", "tie_word_embeddings": false'
+scaling='{"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64}'
+echo "{\"model_type\": \"llama\", \"rope_theta\": 500000.0, \"rope_scaling\": $scaling, $small}" >llama3.json
+echo "{\"model_type\": \"qwen2\", \"use_sliding_window\": false, \"sliding_window\": 131072, $small}" >my_qwen2
+echo "{\"model_type\": \"mistral\", \"sliding_window\": 32, $small}" >mistral.config
+machine=(--gpus rtx4090:2 --ram 64GB --batch 4)
+for config in llama3.json my_qwen2 mistral.config; do
+    run 0 plan zero_offload --model "$config" "${machine[@]}"
+    run 0 sim zero_offload --model "$config" "${machine[@]}"
+    run 0 compare --models "$config" --systems zero_offload,ddp "${machine[@]}"
+    run 0 maxsize zero_offload --models "$config" "${machine[@]}"
+    run 0 advise --model "$config" --systems zero_offload,ddp "${machine[@]}"
+    run 2 train in_memory --model "$config" --data "$text" --steps 1
+    [ "$(wc -l <err)" = 1 ] || fail "$config: not one line: $(cat err)"
+    grep -q 'can be planned and simulated, not trained' err || fail "$config: $(cat err)"
+done
 finish

@@ -15,7 +15,7 @@ same() {
     local all=("$1" "${common[@]}" --ranks "$2" --micro-batch 1 "${@:3}")
     run 0 train "${all[@]}" --losses cpu.csv
     for n in 1 "$2"; do
-        HT_FAKE_GPUS=$n hetbench=$gpus run 0 train "${all[@]}" --backend cuda --losses gpu.csv
+        HT_FAKE_GPUS=$n hetbench=$gpus run 0 train "${all[@]}" --backend cuda --transport host --losses gpu.csv
         cmp -s cpu.csv gpu.csv || fail "$* on $n GPUs: $(paste cpu.csv gpu.csv)"
         grep -q 'GPU fake' out || fail "$*: no GPU in the report: $(tail -n 3 out)"
     done

@@ -60,13 +60,19 @@ static struct range take(struct range *ranges, void *p)
     return range;
 }
 
-void *fake_cuda_real(const void *p)
+void *fake_cuda_find(const void *p, int64_t bytes)
 {
-    if (!p) return NULL;
     pthread_mutex_lock(&fake.lock);
-    struct range *r = find(fake.device, p, 1);
+    struct range *r = find(fake.device, p, bytes);
     void *at = r ? r->shadow + ((const char *)p - r->base) : NULL;
     pthread_mutex_unlock(&fake.lock);
+    return at;
+}
+
+void *fake_cuda_real(const void *p)
+{
+    void *at = p ? fake_cuda_find(p, 1) : NULL;
+    if (!p) return NULL;
     if (!at) {
         fprintf(stderr, "fake cuda: a kernel got %p, which is not on the device\n", p);
         abort();

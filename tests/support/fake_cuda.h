@@ -13,6 +13,8 @@
 
 const struct ht_cuda_api *fake_cuda_api(void);
 
+/* Returns the address at which the host may touch device memory; NULL: it is none. */
+void *fake_cuda_find(const void *p, int64_t bytes);
 /* Lets a call of a kernel or copy fail, counted from 1 from now on; 0: none. */
 void fake_cuda_fail_at(int64_t call);
 /* Presses Ctrl-C at this call; 0: never. */

@@ -583,12 +583,12 @@ START_TEST(test_matches)
     ht_nccl_order_add(&o, w);
     ck_assert_uint_eq(o.n_matches, 1);
     ck_assert_uint_eq(o.n_open, 4);
-    ck_assert_int_eq(o.matches[0].end[0].id, 1);
-    ck_assert_int_eq(o.matches[0].end[1].id, 6);
+    ck_assert_int_eq(o.matches[0].ends[0].id, 1);
+    ck_assert_int_eq(o.matches[0].ends[1].id, 6);
     ck_assert(o.matches[0].alike);
     w.bytes = 9;
     ht_nccl_order_add(&o, w);
-    ck_assert_int_eq(o.matches[1].end[0].id, 2);
+    ck_assert_int_eq(o.matches[1].ends[0].id, 2);
     ck_assert(!o.matches[1].alike);
     ht_nccl_order_free(&o);
 }

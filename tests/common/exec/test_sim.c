@@ -528,6 +528,36 @@ START_TEST(jitter_is_bounded_and_repeatable)
 }
 END_TEST
 
+/* A copy of 20 ns, ahead by an iteration, feeds a forward of 30 ns: iterations end at 50, 80, 110, .. */
+START_TEST(time_of_many_iterations)
+{
+    begin(1);
+    struct ht_error err = {0};
+    struct ht_sim_options o = {.iterations = 10000000};
+    int64_t ns = 0;
+    int32_t copy = op(lane_of("h2d", HT_LANE_H2D, 0, HT_FIFO), HT_OP_COPY, 20);
+    forward(gpu(0), 30);
+    ht_op_after(s, copy);
+    ht_schedule_link(s);
+    ck_assert_int_eq(ht_sim_time(s, cost, &o, (struct ht_sim_question){.after = 4, .last = 9999998}, &err, &ns), HT_OK);
+    ck_assert_int_eq(ns, INT64_C(30) * 9999994);
+    ck_assert_int_eq(ht_sim_time(s, cost, &o, (struct ht_sim_question){.after = -1, .last = 9999998}, &err, &ns),
+                     HT_OK);
+    ck_assert_int_eq(ns, INT64_C(30) * 9999998 + 50);
+    o.iterations = 10;
+    for (int every = 0; every < 2; every++) {
+        struct ht_sim_question q = {.after = 0, .last = 8, .every = every};
+        ck_assert_int_eq(ht_sim_time(s, cost, &o, q, &err, &ns), HT_OK);
+        ck_assert_int_eq(ns, 240);
+    }
+    ck_assert_int_eq(ht_sim_time(s, cost, &o, (struct ht_sim_question){.after = 3, .last = 3}, &err, &ns),
+                     HT_BAD_INPUT);
+    ck_assert_int_eq(ht_sim_time(s, cost, &o, (struct ht_sim_question){.after = 3, .last = 10}, &err, &ns),
+                     HT_BAD_INPUT);
+    end();
+}
+END_TEST
+
 START_TEST(input_is_refused)
 {
     begin(1);
@@ -612,6 +642,7 @@ int main(void)
     tcase_add_test(tc, group_is_one_flow);
     tcase_add_test(tc, branches);
     tcase_add_test(tc, jitter_is_bounded_and_repeatable);
+    tcase_add_test(tc, time_of_many_iterations);
     tcase_add_test(tc, input_is_refused);
     tcase_add_test(tc, out_of_memory_is_an_answer);
     tcase_add_test(tc, interrupt_stops_it);

@@ -17,6 +17,9 @@ enum { ITERATIONS = 4, GRAPHS = SANITIZED ? 1000 : 10000 };
 
 struct tally {
     int oom, run, ahead, limited; /* limited: spaces that filled the method's limit, below their capacity */
+    int given_up, early;          /* times of iterations beyond a limit; found before the iterations had ended */
+    int tight;                    /* times of which the lower bound is more than half */
+    int long_runs, periodic;      /* runs of many iterations; those whose last iterations take equally long */
 };
 
 static void check_same(uint64_t seed, const struct ht_schedule *s, const struct ht_trace *t,
@@ -63,6 +66,63 @@ static void check_properties(uint64_t seed, const struct ht_schedule *s, const s
     }
 }
 
+static int64_t ended_by(const struct ht_trace *t, int32_t k)
+{
+    int64_t end = 0;
+    for (int32_t i = 0; i <= k; i++)
+        if (t->iteration_end_ns[i] > end) end = t->iteration_end_ns[i];
+    return end;
+}
+
+/* The time of drawn iterations, with limits around it: exact below the limit, else between the limit and the time. */
+static void check_time(uint64_t seed, const struct ht_schedule *s, const struct ht_trace *t, const int64_t *cost_ns,
+                       const struct ht_sim_options *o, struct tally *tally)
+{
+    int32_t after = -1 + (int32_t)ht_random_below(seed, 2000000, ITERATIONS);
+    int32_t last = after + 1 + (int32_t)ht_random_below(seed, 2000001, (uint64_t)(ITERATIONS - 1 - after));
+    int64_t want = ended_by(t, last) - ended_by(t, after);
+    int64_t limits[] = {0, want + 1, want, want / 2 + (int64_t)ht_random_below(seed, 2000002, (uint64_t)want / 2 + 1)};
+    int64_t least = ht_sim_least_ns(s, cost_ns, o->jitter_percent, (struct ht_sim_question){after, last, 0, false});
+    ck_assert_msg(least <= want, "seed %llu: at least %lld, takes %lld", (unsigned long long)seed, (long long)least,
+                  (long long)want);
+    tally->tight += 2 * least > want;
+    for (int i = 0; i < 4; i++) {
+        struct ht_error err = {0};
+        int64_t ns = -1, limit = limits[i];
+        struct ht_sim_question q = {.after = after, .last = last, .limit_ns = limit};
+        ck_assert_int_eq(ht_sim_time(s, cost_ns, o, q, &err, &ns), HT_OK);
+        bool gives_up = limit && want >= limit;
+        ck_assert_msg(gives_up ? ns >= limit && ns <= want : ns == want,
+                      "seed %llu: iterations %d to %d take %lld, limit %lld: %lld", (unsigned long long)seed, after + 1,
+                      last, (long long)want, (long long)limit, (long long)ns);
+        tally->given_up += gives_up;
+        tally->early += gives_up && ns < want;
+    }
+}
+
+/* Times of many iterations, which mostly repeat themselves: as in the whole run. */
+static void check_repetition(uint64_t seed, const struct ht_schedule *s, const int64_t *cost_ns, int32_t ahead,
+                             struct tally *tally)
+{
+    enum { MANY = 12 };
+    struct ht_sim_options o = {.iterations = MANY, .issue_ahead = ahead};
+    struct ht_error err = {0};
+    struct ht_trace *t;
+    ck_assert_int_eq(ht_sim_run(s, cost_ns, &o, &err, &t), HT_OK);
+    for (int32_t last = 1; last <= MANY - 2; last++) {
+        int64_t ns = -1;
+        int32_t after = -1 + (int32_t)ht_random_below(seed, 3000000 + (uint64_t)last, (uint64_t)last + 1);
+        int64_t want = ended_by(t, last) - ended_by(t, after);
+        ck_assert_int_eq(ht_sim_time(s, cost_ns, &o, (struct ht_sim_question){after, last, 0, false}, &err, &ns),
+                         HT_OK);
+        ck_assert_msg(ns == want, "seed %llu, ahead %d: iterations %d to %d take %lld, not %lld",
+                      (unsigned long long)seed, ahead, after + 1, last, (long long)want, (long long)ns);
+    }
+    tally->long_runs++;
+    tally->periodic += ended_by(t, MANY - 2) - ended_by(t, MANY - 3) == ended_by(t, MANY - 3) - ended_by(t, MANY - 4);
+    ht_trace_destroy(t);
+}
+
 static void run_one(uint64_t seed, struct random_graph_options options, struct tally *tally)
 {
     int64_t *cost_ns;
@@ -91,6 +151,8 @@ static void run_one(uint64_t seed, struct random_graph_options options, struct t
             ck_assert_msg(status == HT_OK, "seed %llu, ahead %d: %s", (unsigned long long)seed, ahead, err.text);
             check_same(seed, s, t, &want);
             check_properties(seed, s, t, cost_ns);
+            check_time(seed, s, t, cost_ns, &o, tally);
+            if (seed % 4 == 1) check_repetition(seed, s, cost_ns, ahead, tally);
             tally->run++;
             for (int32_t i = 0; i < ht_n_spaces(s); i++)
                 tally->limited += s->limit_bytes[i] < s->capacity_bytes[i] && t->peak_bytes[i] == s->limit_bytes[i];
@@ -115,10 +177,11 @@ START_TEST(everything)
     struct tally tally = {0};
     int first = from_environment("HT_TEST_FIRST", 0), n = from_environment("HT_TEST_GRAPHS", GRAPHS);
     for (int i = first; i < first + n; i++) run_one((uint64_t)i, random_graph_everything(), &tally);
-    printf("%d runs compared, %d OOM, %d ops issued before they started, %d limits reached\n", tally.run, tally.oom,
-           tally.ahead, tally.limited);
+    printf("%d runs compared, %d OOM, %d ops issued before they started, %d limits reached, %d of %d given up early\n",
+           tally.run, tally.oom, tally.ahead, tally.limited, tally.early, tally.given_up);
     ck_assert_int_gt(tally.run, tally.oom);
-    ck_assert(n < 100 || (tally.oom > 0 && tally.ahead > 0 && tally.limited > 0));
+    ck_assert(n < 100 || (tally.oom > 0 && tally.ahead > 0 && tally.limited > 0 && tally.early > tally.given_up / 4 &&
+                          tally.tight > 0 && tally.periodic > tally.long_runs / 2));
 }
 END_TEST
 

@@ -300,6 +300,28 @@ START_TEST(list_of_parts)
     ck_assert_str_eq(c->nodes[0].pcie.name, "pcie3-x8");
     ck_assert_str_eq(c->source, "a list of parts; the processor is assumed");
     ht_cluster_destroy(c);
+    ck_assert_msg(!ht_cluster_load("gpus=4090:2x3/H200:8;ram=1TB;cpu=7950X;ssd=990pro:2", &err, &c), "%s", err.text);
+    ck_assert(c->n_nodes == 4 && c->n_gpus == 14 && c->nodes[2].n_gpus == 2 && c->nodes[3].n_gpus == 8);
+    ck_assert_str_eq(c->nodes[2].groups[0].gpu.name, "rtx4090");
+    ck_assert_str_eq(c->nodes[3].groups[0].gpu.name, "h200-141gb");
+    ck_assert_str_eq(c->nodes[0].ssd.name, "990-pro-2tb");
+    ck_assert(c->nodes[0].has_nic);
+    ht_cluster_destroy(c);
+}
+END_TEST
+
+/* Two kinds on two nodes: the first three devices are the first node's two and one of the second's. */
+START_TEST(first_devices)
+{
+    struct ht_error err = {0};
+    struct ht_cluster *c = NULL;
+    ck_assert(!ht_cluster_load("gpus=t4,rtx4090/v100-16gb:2,t4:2/t4;ram=1TB;ssd=990pro:1", &err, &c));
+    ht_cluster_keep_first(c, 3);
+    ck_assert(c->n_gpus == 3 && c->n_nodes == 2 && c->nodes[1].n_gpus == 1 && c->nodes[1].n_groups == 1);
+    ck_assert_str_eq(ht_cluster_gpu_of(c, 2)->name, "v100-16gb");
+    ht_cluster_drop_ssds(c);
+    ck_assert(!c->nodes[0].has_ssds && ht_cluster_set_ssds(c, 1, &err) == HT_BAD_INPUT);
+    ht_cluster_destroy(c);
 }
 END_TEST
 
@@ -310,7 +332,10 @@ static const struct {
     {"gpus=rtx4909;ram=1TB", "unknown gpu 'rtx4909'; expected 'rtx4090'?"},
     {"gpus=rtx4090:0;ram=1TB", "gpus: '0' is no count; expected 1 to 64"},
     {"gpus=rtx4090:65;ram=1TB", "gpus: '65' is no count; expected 1 to 64"},
-    {"gpus=rtx4090:2x;ram=1TB", "gpus: '2x' is no count"},
+    {"gpus=rtx4090:2y;ram=1TB", "gpus: '2y' is no count"},
+    {"gpus=rtx4090:2x;ram=1TB", "gpus: '' is no number of nodes; expected 1 to 512"},
+    {"gpus=rtx4090:2x0;ram=1TB", "gpus: '0' is no number of nodes; expected 1 to 512"},
+    {"gpus=a100:2;ram=1TB", "unknown gpu 'a100'; expected one of 'a100-40gb', 'a100-80gb'"},
     {"gpus=rtx4090:40,t4:40;ram=1TB", "parts:7:40: key 'gpus[1]': brings the node to 80 devices"},
     {"gpus=;ram=1TB", "part 'gpus' has no value; expected 'gpus=..'"},
     {"gpus=rtx4090;ram=1TB;", "part '' is not known"},
@@ -318,7 +343,7 @@ static const struct {
     {"gpus=rtx4090;ram=128", "ram: '128' has no unit; expected a size such as"},
     {"gpus=rtx4090;ram=1TB;cpu=epyc-9999", "unknown cpu 'epyc-9999'"},
     {"gpus=rtx4090;ram=1TB;nic=ethernet", "unknown link 'ethernet'"},
-    {"gpus=rtx4090;ram=1TB;ssd=990-pro:2", "unknown ssd '990-pro'"},
+    {"gpus=rtx4090;ram=1TB;ssd=991-pro:2", "unknown ssd '991-pro'"},
     {"gpus=rtx4090/;ram=1TB", "unknown gpu ''"},
 };
 
@@ -373,6 +398,7 @@ int main(void)
     tcase_add_test(t, bad_clusters);
     tcase_add_test(t, parts_have_sources);
     tcase_add_test(t, list_of_parts);
+    tcase_add_test(t, first_devices);
     tcase_add_test(t, some_devices);
     tcase_add_loop_test(t, bad_lists_of_parts, 0, HT_COUNT(bad_lists));
     suite_add_tcase(s, t);

@@ -123,6 +123,10 @@ START_TEST(a_steady_iteration)
     ht_profile_add(costs, "second", 12);
     ck_assert_int_eq(ht_candidate_simulate(&x, &scenario, costs, &err, &ns), HT_OK);
     ck_assert_int_eq(ns, 42);
+    for (int64_t limit = 1; limit <= 43; limit++) { /* not below the limit: between it and the time */
+        ck_assert_int_eq(ht_candidate_simulate_within(&x, &scenario, costs, limit, &err, &ns), HT_OK);
+        ck_assert(limit > 42 ? ns == 42 : ns >= limit && ns <= 42);
+    }
     ht_candidate_free(&x);
     ht_profile_destroy(costs);
     ht_scenario_free(&scenario);

@@ -151,7 +151,8 @@ static const struct {
     {{"profile: {name: A, source: a, device: a100-40gb, costs: []}",
       "profile:\n  name: B\n  source: b\n  device: v100-32g\n  costs: []\n"},
      false,
-     "p.yaml:4:11: key 'device': cluster 'mixed-2x2' has no 'v100-32g': unknown gpu 'v100-32g'; expected '"},
+     "p.yaml:4:11: key 'device': cluster 'mixed-2x2' has no 'v100-32g': unknown gpu 'v100-32g'; expected one "
+     "of 'v100-32gb', 'v100-32gb-pcie'"},
     {{"profile: {name: A, source: a, " A100 ", costs: []}",
       "profile: {name: B, source: b, device: v100-32gb-pcie, host: epic, costs: []}"},
      false,

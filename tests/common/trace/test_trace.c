@@ -1,5 +1,6 @@
 /* Traces of hand-made events: replay, memory over time, metrics and the critical path, with the arithmetic beside it.
  */
+#include "common/trace/critical.h"
 #include "common/trace/trace.h"
 
 #include <check.h>
@@ -121,6 +122,23 @@ static void serial(int32_t iterations)
         happened(k, 2, at + 35, at + 65, 6 * k + 4, 6 * k + 5);
     }
 }
+
+START_TEST(causes_of_a_serial_run)
+{
+    serial(2);
+    int64_t causes[6];
+    /* S needs B, B follows F on its lane, and the next iteration's F waits for S. Nothing explains the first F. */
+    int64_t want[6] = {-1, 0, 1, 2, 3, 4};
+    ht_trace_causes(t, causes);
+    for (int i = 0; i < 6; i++) ck_assert_int_eq(causes[i], want[i]);
+    /* A skipped op neither has a cause nor is one. */
+    t->events[1].grant_seq = t->events[1].release_seq = -1;
+    ht_trace_causes(t, causes);
+    ck_assert_int_eq(causes[1], -1);
+    ck_assert_int_ne(causes[2], 1);
+    end();
+}
+END_TEST
 
 START_TEST(metrics_of_a_serial_run)
 {
@@ -251,6 +269,7 @@ int main(void)
     Suite *suite = suite_create("trace");
     TCase *tc = tcase_create("trace");
     tcase_add_test(tc, replay_and_memory);
+    tcase_add_test(tc, causes_of_a_serial_run);
     tcase_add_test(tc, metrics_of_a_serial_run);
     tcase_add_test(tc, before_and_after_the_passes);
     tcase_add_test(tc, bound_by_a_lane);

@@ -108,6 +108,7 @@ START_TEST(what_is_wrong_changes_nothing)
     struct source s;
     struct ht_error err;
     open_source(&s);
+    s.m.answer_s = 600;
     ck_assert_int_eq(ask(&s, "x\ny\n", &err), HT_OK);
     for (size_t i = 0; i < HT_COUNT(rows); i++) {
         ck_assert_int_eq(ask(&s, rows[i].text, &err), HT_BAD_INPUT);
@@ -117,6 +118,17 @@ START_TEST(what_is_wrong_changes_nothing)
     s.m.source = "!echo x; false";
     ck_assert_int_eq(ht_members_ask(&s.m, &err), HT_FAILED);
     ck_assert_str_eq(usable(&s, 1), "0,1");
+    s.m.answer_s = 0.2;
+    s.m.source = "!echo x; sleep 1000";
+    ck_assert_int_eq(ht_members_ask(&s.m, &err), HT_FAILED);
+    ck_assert_str_eq(err.text, "--hosts: echo x; sleep 1000: no answer within 0.2 s");
+    ck_assert_str_eq(usable(&s, 1), "0,1");
+    s.m.source = "!exec >&-; sleep 1000";
+    ck_assert_int_eq(ht_members_ask(&s.m, &err), HT_FAILED);
+    s.m.answer_s = 600;
+    s.m.source = "!true";
+    ck_assert_int_eq(ht_members_ask(&s.m, &err), HT_OK);
+    ck_assert_str_eq(usable(&s, 1), "");
     s.m.source = "!echo x; echo z kind=1";
     ck_assert_int_eq(ht_members_ask(&s.m, &err), HT_OK);
     ck_assert_str_eq(usable(&s, 1), "0,3");

@@ -1,6 +1,8 @@
-/* Implements nccl.h and cuda_runtime_api.h of this folder. The processes share a file of rank 0's, whose path is the
-   unique id; it goes with them. */
+/* Implements nccl.h of this folder, over a stand-in for CUDA (on_cpu.h). The processes share a file of the one that made
+   the unique id, which is the file's path; it goes with them. */
+#include "common/base/half.h"
 #include "nccl.h"
+#include "on_cpu.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -13,7 +15,7 @@
 
 struct ht_nccl_on_cpu ht_nccl_on_cpu;
 
-enum { MOST_RANKS = 4, MOST_PARTS = 64, CHUNK = 1 << 12, POLL_US = 100, BUSY_US = 2000 };
+enum { MOST_RANKS = 4, MOST_PARTS = 64, CHUNK = 1 << 15, POLL_US = 20, BUSY_US = 200 };
 
 static void must(bool good, const char *what)
 {
@@ -22,194 +24,9 @@ static void must(bool good, const char *what)
     abort();
 }
 
-/* ---- CUDA: a stream is a thread that works through a list -------------------------------------------------------- */
-
-struct entry {
-    void (*run)(void *arg);
-    void *arg;
-    struct entry *next;
-};
-
-struct stream {
-    pthread_t thread;
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    struct entry *first, *last;
-    int64_t enqueued, done;
-    bool closing;
-};
-
-struct event {
-    struct stream *stream;
-    int64_t after; /* entries of the stream */
-};
-
-static _Thread_local int device;
-
-const char *cudaGetErrorName(cudaError_t error)
-{
-    return error == cudaErrorInvalidDevice ? "cudaErrorInvalidDevice" : "an error";
-}
-
-const char *cudaGetErrorString(cudaError_t error)
-{
-    return error == cudaErrorInvalidDevice ? "invalid device ordinal" : "it failed";
-}
-
-cudaError_t cudaGetLastError(void)
-{
-    return cudaSuccess;
-}
-
-cudaError_t cudaSetDevice(int to)
-{
-    if (to < 0 || to >= HT_ON_CPU_DEVICES) return cudaErrorInvalidDevice;
-    device = to;
-    return cudaSuccess;
-}
-
-static void use_context(void)
-{
-    atomic_fetch_or(&ht_nccl_on_cpu.contexts, 1U << device);
-}
-
 static bool on_device(const void *p, size_t bytes)
 {
-    const char *c = p, *memory = ht_nccl_on_cpu.memory;
-    return c >= memory && c + bytes <= memory + sizeof(ht_nccl_on_cpu.memory);
-}
-
-cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *a, const void *p)
-{
-    use_context();
-    a->type = on_device(p, 1) ? cudaMemoryTypeDevice : cudaMemoryTypeUnregistered;
-    return cudaSuccess;
-}
-
-static void *stream_main(void *arg)
-{
-    struct stream *s = arg;
-    pthread_mutex_lock(&s->lock);
-    for (;;) {
-        while (!s->first && !s->closing) pthread_cond_wait(&s->changed, &s->lock);
-        struct entry *e = s->first;
-        if (!e) break;
-        s->first = e->next;
-        pthread_mutex_unlock(&s->lock);
-        e->run(e->arg);
-        free(e);
-        pthread_mutex_lock(&s->lock);
-        s->done++;
-        pthread_cond_broadcast(&s->changed);
-    }
-    pthread_mutex_unlock(&s->lock);
-    return NULL;
-}
-
-static void enqueue(struct stream *s, void (*run)(void *), void *arg)
-{
-    struct entry *e = malloc(sizeof(*e));
-    must(e, "memory");
-    *e = (struct entry){.run = run, .arg = arg};
-    pthread_mutex_lock(&s->lock);
-    if (s->first)
-        s->last->next = e;
-    else
-        s->first = e;
-    s->last = e;
-    s->enqueued++;
-    pthread_cond_broadcast(&s->changed);
-    pthread_mutex_unlock(&s->lock);
-}
-
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
-{
-    struct stream *s = calloc(1, sizeof(*s));
-    must(s && flags == cudaStreamNonBlocking, "a stream");
-    use_context();
-    pthread_mutex_init(&s->lock, NULL);
-    pthread_cond_init(&s->changed, NULL);
-    must(!pthread_create(&s->thread, NULL, stream_main, s), "a stream's thread");
-    ht_nccl_on_cpu.objects++;
-    *stream = s;
-    return cudaSuccess;
-}
-
-cudaError_t cudaStreamDestroy(cudaStream_t s)
-{
-    pthread_mutex_lock(&s->lock);
-    s->closing = true;
-    pthread_cond_broadcast(&s->changed);
-    pthread_mutex_unlock(&s->lock);
-    pthread_join(s->thread, NULL);
-    pthread_mutex_destroy(&s->lock);
-    pthread_cond_destroy(&s->changed);
-    free(s);
-    ht_nccl_on_cpu.objects--;
-    return cudaSuccess;
-}
-
-cudaError_t cudaStreamSynchronize(cudaStream_t s)
-{
-    pthread_mutex_lock(&s->lock);
-    for (int64_t until = s->enqueued; s->done < until;) pthread_cond_wait(&s->changed, &s->lock);
-    pthread_mutex_unlock(&s->lock);
-    return cudaSuccess;
-}
-
-struct copy {
-    void *to;
-    const void *from;
-    size_t bytes;
-};
-
-static void run_copy(void *arg)
-{
-    struct copy *c = arg;
-    memmove(c->to, c->from, c->bytes);
-    free(c);
-}
-
-cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream)
-{
-    struct copy *c = malloc(sizeof(*c));
-    must(c && kind == cudaMemcpyDefault, "a copy");
-    *c = (struct copy){to, from, bytes};
-    enqueue(stream, run_copy, c);
-    return cudaSuccess;
-}
-
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
-{
-    must(flags == cudaEventDisableTiming, "an event's flags");
-    *event = calloc(1, sizeof(**event));
-    must(*event, "memory");
-    ht_nccl_on_cpu.objects++;
-    return cudaSuccess;
-}
-
-cudaError_t cudaEventDestroy(cudaEvent_t event)
-{
-    free(event);
-    ht_nccl_on_cpu.objects--;
-    return cudaSuccess;
-}
-
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
-{
-    pthread_mutex_lock(&stream->lock);
-    *event = (struct event){stream, stream->enqueued};
-    pthread_mutex_unlock(&stream->lock);
-    return cudaSuccess;
-}
-
-cudaError_t cudaEventQuery(cudaEvent_t event)
-{
-    must(event->stream, "an event is asked for that was not recorded");
-    pthread_mutex_lock(&event->stream->lock);
-    bool reached = event->stream->done >= event->after;
-    pthread_mutex_unlock(&event->stream->lock);
-    return reached ? cudaSuccess : cudaErrorNotReady;
+    return ht_on_cpu_memory(p, bytes) != NULL;
 }
 
 /* ---- NCCL -------------------------------------------------------------------------------------------------------- */
@@ -220,6 +37,7 @@ struct shared {
     struct channel {
         atomic_bool full;
         size_t bytes; /* of the chunk */
+        size_t what;  /* its part's */
         char chunk[CHUNK];
     } channels[MOST_RANKS][MOST_RANKS]; /* from, to */
 };
@@ -227,8 +45,17 @@ struct shared {
 struct part {
     char *data;
     size_t bytes, moved;
+    size_t what; /* 0: a message; else the collective: ranks that disagree about it wait for ever */
     int peer;
     bool receive;
+};
+
+/* The last step of a collective at a rank: terms that are added up in their order, or one that is copied. */
+struct sum {
+    char *to, *terms[MOST_RANKS];
+    int n;
+    size_t count;
+    ncclDataType_t type;
 };
 
 struct ncclComm {
@@ -245,8 +72,19 @@ struct group {
     struct ncclComm *comm;
     struct stream *stream;
     struct part parts[MOST_PARTS];
-    int n;
+    struct sum sums[MOST_PARTS];
+    char *received[MOST_PARTS]; /* memory for terms */
+    int n, n_sums, n_received;
 };
+
+/* HT_NCCL_ON_CPU_BREAK=RANK:GROUPS in the environment breaks the link of a rank behind so many groups. */
+static void break_as_told(const struct ncclComm *c)
+{
+    const char *told = getenv("HT_NCCL_ON_CPU_BREAK");
+    int rank, groups;
+    if (!told || sscanf(told, "%d:%d", &rank, &groups) != 2 || rank != c->rank) return;
+    if (ht_nccl_on_cpu.groups >= groups) ht_nccl_on_cpu.break_link = true;
+}
 
 static _Thread_local struct group *open_group;
 static _Thread_local bool group_failed;
@@ -311,7 +149,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int ranks, ncclUniqueId id
     int fd = open(id.internal, O_RDWR | O_CLOEXEC);
     must(c && ranks <= MOST_RANKS && fd >= 0, "a communicator");
     must(config->blocking == 0, "a communicator that blocks");
-    *c = (struct ncclComm){.alive = true, .rank = rank, .ranks = ranks, .device = device};
+    *c = (struct ncclComm){.alive = true, .rank = rank, .ranks = ranks, .device = ht_on_cpu_device()};
     c->shared = mmap(NULL, sizeof(struct shared), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     must(c->shared != MAP_FAILED, "the shared file");
     close(fd);
@@ -372,6 +210,7 @@ ncclResult_t ncclCommAbort(ncclComm_t c)
 ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *error)
 {
     must(c && c->alive, "the state of a communicator that was freed");
+    break_as_told(c);
     *error = ht_nccl_on_cpu.break_link ? ncclRemoteError : (ncclResult_t)atomic_load(&c->state);
     snprintf(last_error, sizeof(last_error), "%s",
              *error == ncclInvalidUsage  ? "Duplicate GPU detected"
@@ -389,12 +228,14 @@ ncclResult_t ncclGroupStart(void)
     return ncclSuccess;
 }
 
-static ncclResult_t add(void *data, size_t bytes, int peer, bool receive, struct ncclComm *c, struct stream *stream)
+/* data: where the host may touch it. */
+static ncclResult_t add(void *data, size_t bytes, int peer, bool receive, size_t what, struct ncclComm *c,
+                        struct stream *stream)
 {
     struct group *g = open_group;
     usable(c);
-    must(g && g->n < MOST_PARTS && on_device(data, bytes) && bytes, "a part of a group");
-    must(device == c->device, "a communicator is used on another device");
+    must(g && g->n < MOST_PARTS && bytes, "a part of a group");
+    must(ht_on_cpu_device() == c->device, "a communicator is used on another device");
     if (!receive && ht_nccl_on_cpu.fail_sends) {
         snprintf(last_error, sizeof(last_error), "a send fails as told");
         group_failed = true;
@@ -402,28 +243,217 @@ static ncclResult_t add(void *data, size_t bytes, int peer, bool receive, struct
     }
     g->comm = c;
     g->stream = stream;
-    g->parts[g->n++] = (struct part){.data = data, .bytes = bytes, .peer = peer, .receive = receive};
+    g->parts[g->n++] = (struct part){.data = data, .bytes = bytes, .what = what, .peer = peer, .receive = receive};
     return ncclSuccess;
+}
+
+static char *memory_of(const void *p, size_t bytes)
+{
+    must(on_device(p, bytes), "memory that is not the GPU's");
+    return ht_on_cpu_memory(p, bytes);
 }
 
 ncclResult_t ncclSend(const void *data, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t stream)
 {
     must(type == ncclChar, "the type");
-    return add((void *)(uintptr_t)data, count, peer, false, comm, stream);
+    return add(memory_of(data, count), count, peer, false, 0, comm, stream);
 }
 
 ncclResult_t ncclRecv(void *data, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream)
 {
     must(type == ncclChar, "the type");
-    return add(data, count, peer, true, comm, stream);
+    return add(memory_of(data, count), count, peer, true, 0, comm, stream);
+}
+
+/* ---- collectives: messages between all, then sums ---------------------------------------------------------------- */
+
+static size_t bytes_of(ncclDataType_t type)
+{
+    return type == ncclChar ? 1 : type == ncclFloat32 ? 4 : type == ncclFloat64 ? 8 : 2;
+}
+
+enum { GATHERS = 1, SCATTERS, REDUCES, BROADCASTS, REDUCES_TO };
+
+/* A collective under way: its first failure, and what its parts have in common. */
+struct call {
+    struct ncclComm *c;
+    struct stream *stream;
+    ncclDataType_t type;
+    size_t count, bytes, what;
+    ncclResult_t result;
+};
+
+static struct call begin_call(int kind, size_t count, ncclDataType_t type, struct ncclComm *c, struct stream *stream)
+{
+    struct call x = {.c = c, .stream = stream, .type = type, .count = count, .bytes = count * bytes_of(type)};
+    must(open_group && count, "a collective without a group, or without elements");
+    x.what = ((count * 8 + (size_t)kind) * 8 + (size_t)type) * 8 + 1;
+    return x;
+}
+
+static void exchange(struct call *x, void *data, int peer, bool receive)
+{
+    if (!x->result) x->result = add(data, x->bytes, peer, receive, x->what, x->c, x->stream);
+}
+
+/* Receives a term. */
+static char *receive_term(struct call *x, int from)
+{
+    struct group *g = open_group;
+    char *term = malloc(x->bytes);
+    must(term && g->n_received < MOST_PARTS, "memory for a term");
+    g->received[g->n_received++] = term;
+    exchange(x, term, from, true);
+    return term;
+}
+
+static struct sum *add_sum(const struct call *x, char *to)
+{
+    struct group *g = open_group;
+    must(g->n_sums < MOST_PARTS, "too many sums");
+    struct sum *s = &g->sums[g->n_sums++];
+    *s = (struct sum){.to = to, .count = x->count, .type = x->type};
+    return s;
+}
+
+/* Adds up what all have, as a ring would: from the rank behind `last` on. */
+static void sum_all(struct call *x, int last, char *mine, char *to)
+{
+    struct sum *s = add_sum(x, to);
+    for (int i = 1; i <= x->c->ranks; i++) {
+        int r = (last + i) % x->c->ranks;
+        s->terms[s->n++] = r == x->c->rank ? mine : receive_term(x, r);
+    }
+}
+
+static void copy_own(struct call *x, char *from, char *to)
+{
+    if (from == to) return;
+    struct sum *s = add_sum(x, to);
+    s->terms[s->n++] = from;
+}
+
+ncclResult_t ncclAllGather(const void *from, void *to, size_t count, ncclDataType_t type, ncclComm_t c,
+                           cudaStream_t stream)
+{
+    struct call x = begin_call(GATHERS, count, type, c, stream);
+    char *mine = memory_of(from, x.bytes), *all = memory_of(to, x.bytes * (size_t)c->ranks);
+    for (int r = 0; r < c->ranks; r++) {
+        if (r == c->rank) continue;
+        exchange(&x, mine, r, false);
+        exchange(&x, all + x.bytes * (size_t)r, r, true);
+    }
+    copy_own(&x, mine, all + x.bytes * (size_t)c->rank);
+    return x.result;
+}
+
+ncclResult_t ncclReduceScatter(const void *from, void *to, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                               ncclComm_t c, cudaStream_t stream)
+{
+    struct call x = begin_call(SCATTERS, count, type, c, stream);
+    char *all = memory_of(from, x.bytes * (size_t)c->ranks);
+    must(op == ncclSum, "the operation");
+    for (int r = 0; r < c->ranks; r++)
+        if (r != c->rank) exchange(&x, all + x.bytes * (size_t)r, r, false);
+    sum_all(&x, c->rank, all + x.bytes * (size_t)c->rank, memory_of(to, x.bytes));
+    return x.result;
+}
+
+/* Cuts the elements in as many pieces as there are ranks, each added up from another rank on. */
+ncclResult_t ncclAllReduce(const void *from, void *to, size_t count, ncclDataType_t type, ncclRedOp_t op, ncclComm_t c,
+                           cudaStream_t stream)
+{
+    size_t begin = 0, each = bytes_of(type), n = (size_t)c->ranks;
+    char *mine = memory_of(from, count * each), *out = memory_of(to, count * each);
+    must(op == ncclSum, "the operation");
+    for (size_t i = 0; i < n; i++) {
+        size_t end = count * (i + 1) / n;
+        struct call x = {0};
+        if (end == begin) continue;
+        x = begin_call(REDUCES, end - begin, type, c, stream);
+        for (int r = 0; r < c->ranks; r++)
+            if (r != c->rank) exchange(&x, mine + begin * each, r, false);
+        sum_all(&x, (int)i, mine + begin * each, out + begin * each);
+        if (x.result) return x.result;
+        begin = end;
+    }
+    return ncclSuccess;
+}
+
+ncclResult_t ncclBroadcast(const void *from, void *to, size_t count, ncclDataType_t type, int root, ncclComm_t c,
+                           cudaStream_t stream)
+{
+    struct call x = begin_call(BROADCASTS, count, type, c, stream);
+    char *out = memory_of(to, x.bytes);
+    if (c->rank != root) {
+        exchange(&x, out, root, true);
+        return x.result;
+    }
+    for (int r = 0; r < c->ranks; r++)
+        if (r != root) exchange(&x, memory_of(from, x.bytes), r, false);
+    copy_own(&x, memory_of(from, x.bytes), out);
+    return x.result;
+}
+
+ncclResult_t ncclReduce(const void *from, void *to, size_t count, ncclDataType_t type, ncclRedOp_t op, int root,
+                        ncclComm_t c, cudaStream_t stream)
+{
+    struct call x = begin_call(REDUCES_TO, count, type, c, stream);
+    must(op == ncclSum, "the operation");
+    if (c->rank != root)
+        exchange(&x, memory_of(from, x.bytes), root, false);
+    else
+        sum_all(&x, root, memory_of(from, x.bytes), memory_of(to, x.bytes));
+    return x.result;
+}
+
+/* Returns the sum of two elements, rounded to the type. */
+static void add_element(char *to, const char *a, const char *b, ncclDataType_t type)
+{
+    float x, y;
+    uint16_t h, i;
+    double u, v;
+    switch (type) {
+    case ncclFloat32:
+        memcpy(&x, a, 4), memcpy(&y, b, 4);
+        x += y;
+        memcpy(to, &x, 4);
+        return;
+    case ncclFloat64:
+        memcpy(&u, a, 8), memcpy(&v, b, 8);
+        u += v;
+        memcpy(to, &u, 8);
+        return;
+    case ncclFloat16:
+        memcpy(&h, a, 2), memcpy(&i, b, 2);
+        h = ht_f32_to_f16(ht_f16_to_f32(h) + ht_f16_to_f32(i));
+        memcpy(to, &h, 2);
+        return;
+    default:
+        must(type == ncclBfloat16, "a sum's type");
+        memcpy(&h, a, 2), memcpy(&i, b, 2);
+        h = ht_f32_to_bf16(ht_bf16_to_f32(h) + ht_bf16_to_f32(i));
+        memcpy(to, &h, 2);
+    }
+}
+
+static void run_sum(const struct sum *s)
+{
+    size_t each = bytes_of(s->type);
+    for (size_t k = 0; k < s->count; k++) {
+        char sum[8];
+        memcpy(sum, s->terms[0] + k * each, each);
+        for (int i = 1; i < s->n; i++) add_element(sum, sum, s->terms[i] + k * each, s->type);
+        memcpy(s->to + k * each, sum, each);
+    }
 }
 
 /* Moves a chunk of the part, if the channel lets it. */
 static bool move(struct ncclComm *c, struct part *p)
 {
     struct channel *ch = p->receive ? &c->shared->channels[p->peer][c->rank] : &c->shared->channels[c->rank][p->peer];
-    if (atomic_load(&ch->full) != p->receive) return false;
+    if (atomic_load(&ch->full) != p->receive || (p->receive && ch->what != p->what)) return false;
     size_t left = p->bytes - p->moved, n = left < CHUNK ? left : CHUNK;
     if (p->receive) {
         must(ch->bytes == n, "the lengths of a message's two ends");
@@ -431,6 +461,7 @@ static bool move(struct ncclComm *c, struct part *p)
     } else {
         memcpy(ch->chunk, p->data + p->moved, n);
         ch->bytes = n;
+        ch->what = p->what;
     }
     p->moved += n;
     atomic_store(&ch->full, !p->receive);
@@ -455,6 +486,8 @@ static void run_group(void *arg)
         for (int i = 0; i < g->n; i++) done = done && g->parts[i].moved == g->parts[i].bytes;
         if (!moved && !done) usleep(POLL_US);
     }
+    for (int i = 0; i < g->n_sums && done; i++) run_sum(&g->sums[i]);
+    for (int i = 0; i < g->n_received; i++) free(g->received[i]);
     free(g);
     ht_nccl_on_cpu.kernels--;
 }
@@ -464,7 +497,7 @@ static void *launch_group(void *arg)
 {
     struct ncclComm *c = arg;
     usleep(BUSY_US);
-    enqueue(c->group->stream, run_group, c->group);
+    ht_on_cpu_enqueue(c->group->stream, run_group, c->group);
     c->state = ncclSuccess;
     return NULL;
 }
@@ -475,6 +508,7 @@ ncclResult_t ncclGroupEnd(void)
     must(g, "the end of a group that did not begin");
     open_group = NULL;
     if (group_failed || !g->n) {
+        for (int i = 0; i < g->n_received; i++) free(g->received[i]);
         free(g);
         bool failed = group_failed;
         group_failed = false;

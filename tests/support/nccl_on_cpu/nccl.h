@@ -1,6 +1,5 @@
 /*
- * The part of NCCL that common/comm/nccl_real.c uses, on the CPU (nccl.c): ranks are processes of one machine, and a
- * GPU's memory is an array of the process.
+ * The part of NCCL that common/comm/nccl_real.c uses, on the CPU (nccl.c): ranks are processes of one machine.
  *
  * As NCCL's nonblocking communicators (its user guide, "Creating a communication with options", "Group Calls"): create,
  * finalize and the end of a group return ncclInProgress and go on in a thread of their own. Until the state is
@@ -37,7 +36,8 @@ typedef enum {
     ncclRemoteError = 6,
     ncclInProgress = 7
 } ncclResult_t;
-typedef enum { ncclChar } ncclDataType_t;
+typedef enum { ncclChar, ncclFloat16 = 6, ncclFloat32 = 7, ncclFloat64 = 8, ncclBfloat16 = 9 } ncclDataType_t;
+typedef enum { ncclSum } ncclRedOp_t;
 typedef struct {
     int blocking;
 } ncclConfig_t;
@@ -55,6 +55,18 @@ ncclResult_t ncclGroupEnd(void);
 ncclResult_t ncclSend(const void *data, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t stream);
 ncclResult_t ncclRecv(void *data, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream);
+/* In a group, as common/comm/nccl_groups.c calls them. Sums are those of a ring: in the order of ranks from another one
+   on for each piece, and rounded after each addition. Ranks whose collectives differ wait for ever. */
+ncclResult_t ncclAllGather(const void *from, void *to, size_t count, ncclDataType_t type, ncclComm_t comm,
+                           cudaStream_t stream);
+ncclResult_t ncclReduceScatter(const void *from, void *to, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                               ncclComm_t comm, cudaStream_t stream);
+ncclResult_t ncclAllReduce(const void *from, void *to, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                           ncclComm_t comm, cudaStream_t stream);
+ncclResult_t ncclBroadcast(const void *from, void *to, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
+                           cudaStream_t stream);
+ncclResult_t ncclReduce(const void *from, void *to, size_t count, ncclDataType_t type, ncclRedOp_t op, int root,
+                        ncclComm_t comm, cudaStream_t stream);
 
 /* What a test tells the stand-in, and what it sees there. */
 enum { HT_ON_CPU_DEVICES = 4, HT_ON_CPU_DEVICE_BYTES = 1 << 22 };

@@ -10,6 +10,7 @@
 #include "tests/support/ranks.h"
 
 #include <check.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,6 +86,133 @@ static void exchange(struct ht_comm *c, enum ht_status expected, const char *why
             }
 }
 
+/* Fills n floats with whole numbers, whose sums are exact in any order. */
+static float value(int32_t rank, int64_t k)
+{
+    return (float)((rank + 1) * 1000 + k % 977);
+}
+
+static void fill(float *x, int32_t rank, int64_t n)
+{
+    for (int64_t k = 0; k < n; k++) x[k] = value(rank, k);
+}
+
+/* Sums and gathers `counts` over a team, into memory behind the terms and in place. */
+static void collectives_of(struct ht_comm *c, struct ht_team team, const int64_t *counts)
+{
+    struct ht_error err = {0};
+    float *all = (float *)gpu->memory, *mine = all + 60000, *gathered = all + 90000;
+    int64_t n = 0, at = 0;
+    for (int32_t i = 0; i < team.n; i++) n += counts[i], at += i < team.me ? counts[i] : 0;
+    for (int in_place = 0; in_place < 2; in_place++) {
+        float *piece = in_place ? all + at : mine;
+        fill(all, c->rank, n);
+        REQUIRE(!ht_comm_reduce_scatter(c, team, 7, all, piece, counts, HT_COMM_F32, &err), "%s", err.text);
+        for (int64_t k = 0; k < counts[team.me]; k++) {
+            float sum = 0;
+            for (int32_t i = 0; i < team.n; i++) sum += value(team.ranks[i], at + k);
+            REQUIRE(piece[k] == sum, "element %lld: %g, expected %g", (long long)k, (double)piece[k], (double)sum);
+        }
+        REQUIRE(!ht_comm_all_gather(c, team, 7, piece, gathered, counts, HT_COMM_F32, &err), "%s", err.text);
+    }
+    fill(all, c->rank, n);
+    REQUIRE(!ht_comm_all_reduce(c, team, 7, all, n, HT_COMM_F32, &err), "%s", err.text);
+    REQUIRE(!memcmp(all, gathered, (size_t)n * sizeof(float)), "all_reduce differs from reduce_scatter, all_gather");
+}
+
+/* Collectives of all, even and uneven, and of two ranks, beside a message of the third. */
+static void collectives(struct ht_comm *c)
+{
+    int32_t all[MOST] = {0, 1, 2}, few[2] = {2, 0};
+    struct ht_error err = {0};
+    struct ht_message m;
+    collectives_of(c, (struct ht_team){.ranks = all, .n = 3, .me = c->rank}, (int64_t[]){4000, 4000, 4000});
+    collectives_of(c, (struct ht_team){.ranks = all, .n = 3, .me = c->rank}, (int64_t[]){5000, 0, 7000});
+    for (int i = 0; i < 2 && c->rank != 1; i++)
+        collectives_of(c, (struct ht_team){.ranks = few, .n = 2, .me = c->rank == 0}, (int64_t[]){3000, 3001 - i});
+    if (c->rank == 1) /* a message beside: nobody waits for a collective of others */
+        ht_comm_send(c, 0, 9, place(0, 0, false), 8, &m);
+    if (c->rank == 0) ht_comm_receive(c, 1, 9, place(1, 0, true), 8, &m);
+    if (c->rank < 2) REQUIRE(!ht_comm_wait(c, &m, &err), "%s", err.text);
+}
+
+struct lane {
+    struct ht_comm *c;
+    int32_t tag;
+    useconds_t after_us;
+    float *data;
+};
+
+static void *reduce_on_lane(void *arg)
+{
+    const struct lane *l = arg;
+    int32_t all[MOST] = {0, 1, 2};
+    struct ht_error err = {0};
+    struct ht_team team = {.ranks = all, .n = 3, .me = l->c->rank};
+    usleep(l->after_us);
+    fill(l->data, l->c->rank, 1000);
+    REQUIRE(!ht_comm_all_reduce(l->c, team, l->tag, l->data, 1000, HT_COMM_F32, &err), "%s", err.text);
+    for (int64_t k = 0; k < 1000; k++)
+        REQUIRE(l->data[k] == value(0, k) + value(1, k) + value(2, k), "%lld", (long long)k);
+    return NULL;
+}
+
+/* Two lanes of each rank begin in opposite orders. Groups issued so would wait for one another (`cross`). */
+static void lanes_in_any_order(struct ht_comm *c)
+{
+    struct lane lanes[2];
+    pthread_t threads[2];
+    for (int i = 0; i < 2; i++) {
+        lanes[i] = (struct lane){c, 30 + i, i == c->rank % 2 ? 0 : 30000, (float *)gpu->memory + i * 2000};
+        REQUIRE(!pthread_create(&threads[i], NULL, reduce_on_lane, &lanes[i]), "a thread");
+    }
+    for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+}
+
+/* Issues two collectives of unlike lengths to NCCL itself, in an order of this rank's own. */
+static enum ht_status cross(struct ht_comm *over, struct ht_error *err)
+{
+    const struct ht_nccl_api *api;
+    char id[HT_NCCL_ID_BYTES] = "";
+    void *nccl, *stream, *event;
+    bool busy = true, reached = true;
+    int32_t all[MOST] = {0, 1, 2};
+    struct ht_team team = {.ranks = all, .n = over->size, .me = over->rank};
+    REQUIRE(ht_nccl_api_real(&api, err) == HT_OK, "%s", err->text);
+    REQUIRE(!api->select(over->rank + 1) && !api->stream_create(&stream) && !api->event_create(&event), "CUDA");
+    if (over->rank == 0) REQUIRE(!api->unique_id(id), "an id");
+    REQUIRE(!ht_comm_broadcast(over, team, 1, 0, id, sizeof(id), err), "%s", err->text);
+    REQUIRE(!api->create(id, over->rank, over->size, &nccl), "a communicator");
+    while (busy) REQUIRE(!api->state(nccl, &busy), "a communicator");
+    for (int i = 0; i < 2; i++) {
+        REQUIRE(!api->group_begin(), "a group");
+        REQUIRE(!api->all_reduce(nccl, gpu->memory, i == over->rank % 2 ? 100 : 200, HT_COMM_F32, stream),
+                "a collective");
+        REQUIRE(!api->group_end(), "a group");
+        for (busy = true; busy;) REQUIRE(!api->state(nccl, &busy), "a group");
+    }
+    REQUIRE(!api->event_record(event, stream), "an event");
+    usleep(100000);
+    REQUIRE(!api->event_query(event, &reached) && !reached, "collectives in unlike orders have met");
+    REQUIRE(!ht_comm_barrier(over, team, 2, err), "%s", err->text);
+    REQUIRE(!api->abort(nccl) && !api->stream_finish(stream) && gpu->kernels == 0, "an abort");
+    REQUIRE(!api->event_destroy(event) && !api->stream_destroy(stream) && gpu->objects == 0, "the end");
+    return HT_OK;
+}
+
+/* Ranks that disagree about a collective's pieces fail alike, and the transport goes on. */
+static void disagree(struct ht_comm *c)
+{
+    int32_t all[MOST] = {0, 1, 2};
+    struct ht_error err = {0};
+    struct ht_team team = {.ranks = all, .n = 3, .me = c->rank};
+    float *x = (float *)gpu->memory;
+    REQUIRE(ht_comm_all_reduce(c, team, 8, x, 100 + (c->rank == 2), HT_COMM_F32, &err) == HT_FAILED &&
+                strstr(err.text, "a collective of 3 ranks failed"),
+            "%s", err.text);
+    collectives(c);
+}
+
 /* What a job survives: messages, two GPUs that are one, a send that fails, a link that breaks with kernels under way. */
 static enum ht_status run_all(struct ht_comm *over, struct ht_error *err)
 {
@@ -100,6 +228,9 @@ static enum ht_status run_all(struct ht_comm *over, struct ht_error *err)
     REQUIRE(!ht_comm_all_gather(c, team, 1, x + 20000, x, counts, HT_COMM_F32, &why), "%s", why.text);
     for (int64_t r = 0, k = 0; r < c->size; r++)
         for (int64_t i = 0; i < counts[r]; i++, k++) REQUIRE(x[k] == r * 100000 + i, "%lld", (long long)k);
+    collectives(c);
+    lanes_in_any_order(c);
+    disagree(c);
     close_whole(c);
     REQUIRE(gpu->contexts == 1U << (over->rank + 1), "contexts on GPUs %x", (unsigned)gpu->contexts);
 
@@ -189,6 +320,13 @@ START_TEST(test_all)
 }
 END_TEST
 
+START_TEST(test_cross)
+{
+    struct ht_error err = {0};
+    ck_assert_msg(launch(3, "cross", &err) == HT_OK, "%s", err.text);
+}
+END_TEST
+
 START_TEST(test_abort)
 {
     struct ht_error err = {0};
@@ -210,6 +348,7 @@ int main(int argc, char **argv)
 {
     const char *as = argc > 2 && !strcmp(argv[1], "rank") ? argv[2] : "";
     if (!strcmp(as, "all")) return run_as_rank(run_all);
+    if (!strcmp(as, "cross")) return run_as_rank(cross);
     if (!strcmp(as, "abort")) return fail_as_rank(run_abort);
     if (!strcmp(as, "late")) return fail_as_rank(run_late);
     if (!ht_comm_has_mpi()) {
@@ -220,6 +359,7 @@ int main(int argc, char **argv)
     TCase *tc = tcase_create("nccl_ranks");
     tcase_set_timeout(tc, 120);
     tcase_add_test(tc, test_all);
+    tcase_add_test(tc, test_cross);
     tcase_add_test(tc, test_abort);
     tcase_add_test(tc, test_late);
     suite_add_tcase(s, tc);

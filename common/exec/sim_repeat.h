@@ -1,0 +1,46 @@
+/*
+ * Finds out that a simulation repeats itself: then all further iterations take as long as the last one.
+ *
+ * The clock's rules are deterministic. So if everything that they read is the same at two moments, but for a shift of the time and of
+ * the iterations' numbers, then what follows is the same, with the same shift. The moments compared are those when an iteration k has
+ * ended and another begun, E_k (E_{-1} = 0). What the rules read then:
+ *
+ *     of each op of the two open iterations   dependencies that are left, and whether it waits, is issued, runs, has ended
+ *     of each lane                            what runs, and when it ends
+ *     of each flow                            work left, rate, speed
+ *
+ * Memory follows from that: a space holds the residents, and what the granted ops of open iterations have made and not yet freed. If
+ * the state at E_k is that at E_{k-1}, E_{j} = E_k + (j - k) (E_k - E_{k-1}) for k < j <= K - 2, of K iterations: while iteration j
+ * runs, iteration j + 1 does, and no other opens before E_j. The last one runs alone at its end, and is not foretold.
+ */
+#ifndef HT_EXEC_SIM_REPEAT_H
+#define HT_EXEC_SIM_REPEAT_H
+
+#include "common/exec/core.h"
+#include "common/exec/flow.h"
+#include "common/exec/sim_heap.h"
+
+struct ht_sim_repeat {
+    char *now, *before; /* states: at the last end of an iteration, and at the one before */
+    size_t core_bytes, bytes;
+    int64_t at_ns; /* of `before` */
+    int32_t ended; /* iterations that had ended then; -1: no state yet */
+};
+
+/* The parts of a simulation that have the state. */
+struct ht_sim_parts {
+    const struct ht_core *core;
+    const struct ht_flows *flows;
+    const struct ht_sim_heap *heap;
+    const int64_t *running; /* [n_lanes]: id of the issue group that runs in the lane's slot, iteration * n_ops + op */
+    int32_t n_lanes, n_ops;
+};
+
+void ht_sim_repeat_init(struct ht_sim_repeat *r, const struct ht_sim_parts *parts);
+void ht_sim_repeat_free(struct ht_sim_repeat *r);
+
+/* Takes the state, after dispatch, when iterations have ended since the last call. Returns the period in ns if it is that of one
+   iteration before, else 0. */
+int64_t ht_sim_repeat_check(struct ht_sim_repeat *r, const struct ht_sim_parts *parts, int64_t now_ns);
+
+#endif

@@ -1,0 +1,89 @@
+#!/usr/bin/env bash
+# --plot draws reports as SVG, PNG and pages; what cannot be drawn is one line before anything runs. Without matplotlib the pictures are skipped.
+set -euo pipefail
+# shellcheck source=tests/harness/support.sh
+. "$(dirname "$0")/support.sh"
+cd "$work"
+export MPLCONFIGDIR=$work/mpl
+one=(--model gpt-mini --cluster local --batch 4 --micro-batch 2)
+
+# ---- the interactive timeline, which needs no matplotlib: its data are the trace's ----
+
+run 0 sim zero_offload "${one[@]}" --trace t.json --plot t.html
+"$python" -B - "$root/harness/report" <<'PY' || fail "the page is not the trace"
+import json, re, sys
+
+sys.path.insert(0, sys.argv[1])
+import traces
+
+page, trace = open("t.html").read(), traces.Trace("t.json")
+data = json.loads(re.search(r"<script>const data = (.*);\n", page)[1].replace("<\\/", "</"))
+k = trace.steady()
+own = [o for o in data["ops"] if o[5]]
+want = [o for o in trace.ops if o.iteration == k and o.duration]
+assert len(own) == len(want) and {o[4] for o in own} == {o.name for o in want}
+assert {o[7] for o in own} == {o.bytes for o in want} and any(o[7] for o in own)
+# The critical path: without gaps its ops fill the iteration; each begins when its cause has ended.
+path = [o for o in data["ops"] if o[6]]
+assert path and sum(o[2] for o in path) <= data["length"] * 1.5
+for o in data["ops"]:
+    if o[8] >= 0:
+        cause = data["ops"][o[8]]
+        assert cause[1] + cause[2] <= o[1] + 2e-9, (o, cause)
+begin, end = data["begin"], data["begin"] + data["length"]
+covered = sum(min(o[1] + o[2], end) - max(o[1], begin) for o in path)
+assert 0.5 * data["length"] < covered <= data["length"] + 1e-6, (covered, data["length"])
+assert not re.search(r'(src|href)="http|@import|url\(http', page), "the page loads something"
+assert {s["name"] for s in data["spaces"]} == set(trace.memory)
+PY
+
+# A browser, where there is one: it draws every lane, zooms, and says what an op waited for.
+if command -v chromium >/dev/null && [ -z "$sanitized" ]; then
+    sed 's|</body>|<script>\
+const say = [document.querySelectorAll("#timeline rect[data-op]").length > 3, document.documentElement.scrollWidth <= window.innerWidth];\
+zoom(0.25, data.begin + data.length / 2); say.push(to - from < 0.3 * data.length);\
+const at = data.ops.findIndex(o => o[5] \&\& o[8] >= 0); say.push(opText(at).includes("waited for"), chain(at).length > 1);\
+reset(); say.push(Math.abs(to - from - data.length) < 1e-9);\
+document.body.setAttribute("data-say", say.join(" "));</script></body>|' t.html >probe.html
+    for width in 420 1280; do
+        timeout 120 chromium --headless=new --no-sandbox --disable-gpu --user-data-dir="$work/chromium" --window-size=$width,900 --dump-dom \
+            "file://$work/probe.html" >dom 2>/dev/null || { echo "chromium does not start here"; break; }
+        grep -q 'data-say="true true true true true true"' dom || fail "the page at $width pixels: $(grep -o 'data-say="[^"]*"' dom)"
+    done
+fi
+
+# ---- what cannot be drawn ----
+
+refused 2 "plot.py: x.pdf: expected a name that ends in .svg, .png or .html" sim zero_offload "${one[@]}" --plot x.pdf
+refused 2 "plot.py: none/x.svg: cannot be written: No such file or directory" train zero_offload "${one[@]}" --data "$text" --plot none/x.svg
+refused 2 "--plot: x.html is what --trace writes, too" sim zero_offload "${one[@]}" --trace x.html --plot x.html
+mkdir -p without
+echo 'raise ImportError("none here")' >without/matplotlib.py
+PYTHONPATH=$work/without refused 2 "plot.py: draws with matplotlib, which this Python cannot import" compare --models gpt-mini --cluster local --plot x.svg
+PYTHONPATH=$work/without run 0 sim zero_offload "${one[@]}" --plot y.html
+
+# ---- pictures ----
+
+"$python" -c 'import matplotlib' 2>/dev/null || finish
+is() { # FILE START: is a picture of that kind
+    if [ "$(head -c ${#2} "$1")" != "$2" ] || [ "$(wc -c <"$1")" -lt 5000 ]; then fail "$1 is no picture"; fi
+}
+run 0 sim zero_offload "${one[@]}" --plot sim.svg
+is sim.svg '<?xml'
+for word in "computes nothing" "gradients copied" "busy" "gpt-mini" "cluster local" "simulated at"; do
+    grep -q "$word" sim.svg || fail "the timeline does not say '$word'"
+done
+cp sim.svg again.svg
+run 0 sim zero_offload "${one[@]}" --plot sim.svg
+diff <(grep -v hetbench sim.svg) <(grep -v hetbench again.svg) >/dev/null || fail "drawn again, the picture is another"
+run 0 sim dapple --model gpt-mini --cluster local --ranks 2 --batch 4 --micro-batch 1 --plot pipe.svg
+grep -q "bubble ratio" pipe.svg && grep -q "GPU 1" pipe.svg || fail "a pipeline is not drawn as one"
+run 0 train zero_offload "${one[@]}" --data "$text" --steps 3 --plot train.html
+grep -q '"tag">measured<' train.html || fail "a training's page does not say that it is measured"
+run 3 plan in_memory "${one[@]}" --device-memory 1MB --plot plan.svg
+grep -q "short by" plan.svg || fail "the plan's picture does not say what is short"
+run 0 compare --systems in_memory,zero_offload --models autohete-2b,autohete-8b --cluster autohete-1gpu --plot compare.html
+grep -q "<svg" compare.html && grep -q "in_memory: OOM" compare.html || fail "the comparison's page lacks who does not fit"
+run 0 advise --model gpt2-124m --gpus rtx4090:1 --ram 64GB --systems in_memory,zero_offload --plot advise.png
+is advise.png "$(printf '\211PNG')"
+finish

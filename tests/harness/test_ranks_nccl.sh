@@ -1,0 +1,117 @@
+#!/usr/bin/env bash
+# Ranks with a GPU each that exchange tensors by NCCL: GPUs of threads (tests/support/fake_cuda.h), and a stand-in for NCCL between the
+# processes (tests/support/nccl_on_cpu). --deterministic has the bits of CPU ranks; NCCL's own sums have them over two ranks, and over
+# more come near them. Failures end all ranks in seconds, with one line.
+set -euo pipefail
+# shellcheck source=tests/harness/support.sh
+. "$(dirname "$0")/support.sh"
+gpus=$build/hetbench_fake_gpus
+export HT_NCCL=$build/libnccl_on_cpu.so
+[ -x "$gpus" ] && [ -e "$HT_NCCL" ] || { echo "there is no $gpus or no $HT_NCCL"; exit 77; }
+export HT_LAUNCH=local # which starts sooner than mpirun
+cd "$work"
+common=(--model llama-tiny --seq 16 --data "$text" --steps 3)
+needs_ranks "${common[@]:0:6}" --batch 8 --micro-batch 1
+
+# by_nccl SYSTEM RANKS OPTIONS...: trains on CPU ranks, and on a GPU for each rank.
+by_nccl() {
+    local all=("$1" "${common[@]}" --ranks "$2" --micro-batch 1 "${@:3}")
+    run 0 train "${all[@]}" --losses cpu.csv
+    HT_FAKE_GPUS=$2 hetbench=$gpus run 0 train "${all[@]}" --backend cuda --losses nccl.csv
+    grep -q 'messages by NCCL' out || fail "$*: not by NCCL: $(tail -n 3 out)"
+    if [ "$2" = 2 ]; then
+        cmp -s cpu.csv nccl.csv || fail "$* over two ranks: $(paste cpu.csv nccl.csv)"
+        return
+    fi
+    HT_FAKE_GPUS=$2 hetbench=$gpus run 0 train "${all[@]}" --backend cuda --transport nccl --deterministic --losses ordered.csv
+    cmp -s cpu.csv ordered.csv || fail "$* in the ranks' order: $(paste cpu.csv ordered.csv)"
+    paste -d , cpu.csv nccl.csv | awk -F , 'NR > 1 { d = $2 - $4; if (d < 0) d = -d; if (!(d < 1e-3)) exit 1 }' ||
+        fail "$*: far from the ranks' order: $(paste cpu.csv nccl.csv)"
+    cmp -s cpu.csv nccl.csv || others="$others $1"
+}
+others=
+while read -r system ranks options; do
+    # shellcheck disable=SC2086 # words
+    by_nccl "$system" "$ranks" $options
+done <<LIST
+in_memory 2 --batch 8 --numerics fp32
+ddp 3 --numerics fp32 --batch 9
+fsdp 2 --batch 8 --numerics bf16 --set l=5,3
+zero_offload 2 --batch 8 --numerics fp16 --control gate
+zero3_offload 2 --batch 8 --numerics fp32
+gpipe 3 --batch 8 --numerics fp32 --set pipelines=1,2 --set halves=8,5,3
+dapple 4 --batch 8 --numerics bf16 --set pipelines=2,2 --set zero=2
+sysx 2 --batch 8 --numerics fp16 --control rollback --clip 0.5
+autohet 4 --batch 8 --numerics fp32
+cephalo 3 --batch 9 --numerics bf16
+LIST
+case $others in *ddp*autohet*cephalo*) ;; *) fail "sums of NCCL in another order change only:$others" ;; esac
+
+# ---- which transport ----
+two=(ddp "${common[@]}" --ranks 2 --batch 8 --micro-batch 1 --backend cuda)
+hetbench=$gpus
+HT_FAKE_GPUS=1 run 0 train "${two[@]}"
+grep -q 'messages through host memory' out || fail "on one GPU: $(tail -n 3 out)"
+HT_FAKE_GPUS=1 refused 3 "--transport nccl: ranks 0 and 1 have the same GPU" train "${two[@]}" --transport nccl
+HT_FAKE_GPUS=2 HT_NCCL=$work/none refused 3 "cannot open NCCL" train "${two[@]}" --transport nccl
+HT_FAKE_GPUS=2 HT_NCCL=$work/none run 0 train "${two[@]}"
+grep -q 'warning: messages between GPUs go through host memory: .*cannot open NCCL' err || fail "without NCCL: $(cat err)"
+HT_FAKE_GPUS=2 refused 2 "--transport 'mpi' is not known" train "${two[@]}" --transport mpi
+refused 2 "--transport: the job has one rank" train in_memory "${common[@]}" --backend cuda --transport host
+refused 2 "--transport needs --backend cuda" train ddp "${common[@]}" --ranks 2 --transport host
+
+# ---- failures ----
+export HT_FAKE_GPUS=3
+HT_FAKE_GPU_FULL=1 refused 3 "rank 1: the GPU does not give" train ddp "${common[@]}" --ranks 3 --batch 9 --micro-batch 1 --backend cuda
+HT_NCCL_ON_CPU_BREAK=1:5 refused 1 ".*rank 1: .*NCCL: .*the link is broken" \
+    train ddp "${common[@]}" --ranks 3 --batch 9 --micro-batch 1 --backend cuda
+
+# began OPTIONS...: starts a training over three ranks, as process $pid with the processes $ranks, and lets it make steps.
+began() {
+    rm -f events
+    "$gpus" train ddp "${common[@]:0:6}" --numerics fp32 --ranks 3 --batch 9 --micro-batch 1 --backend cuda --events events "$@" >out 2>err &
+    pid=$!
+    until [ -e events ] && [ "$(grep -c '"step"' events)" -ge 2 ] || ! kill -0 "$pid"; do sleep 0.05; done
+    ranks=$(ranks_of "$pid")
+    [ "$(echo "$ranks" | wc -w)" = 3 ] || fail "the ranks are '$ranks': $(cat err)"
+}
+for rank in 0 2; do
+    began --steps 100000
+    kill -KILL "$(echo "$ranks" | sed -n $((rank + 1))p)"
+    status=0
+    wait "$pid" || status=$?
+    [ "$status" = 1 ] || fail "a killed rank: status $status"
+    tail -n 1 err | grep -q "rank $rank was killed by signal 9, which ends all of them" || fail "a killed rank: $(cat err)"
+    # shellcheck disable=SC2086 # words
+    gone 10 $ranks
+done
+
+# HT_KILLS=N kills N trainings more: a rank and a moment that the seed draws, from before the ranks are connected on.
+"$python" -c 'import random, sys
+draw = random.Random(sys.argv[1])
+for _ in range(int(sys.argv[2])): print(draw.randrange(3), round(draw.random() * 1.5, 3))' "$seed" "${HT_KILLS:-0}" >kills
+while read -r rank after; do
+    "$gpus" train ddp "${common[@]:0:6}" --numerics fp32 --ranks 3 --batch 9 --micro-batch 1 --backend cuda --steps 100000 >out 2>err &
+    pid=$!
+    until [ "$(ranks_of "$pid" | wc -w)" = 3 ] || ! kill -0 "$pid"; do sleep 0.01; done
+    ranks=$(ranks_of "$pid")
+    sleep "$after"
+    kill -KILL "$(echo "$ranks" | sed -n $((rank + 1))p)"
+    status=0
+    (sleep 60; kill -KILL "$pid" 2>/dev/null) &
+    guard=$!
+    wait "$pid" || status=$?
+    kill "$guard" 2>/dev/null || true
+    [ "$status" = 1 ] || fail "rank $rank killed after $after s: status $status: $(cat err)"
+    # shellcheck disable=SC2086 # words
+    gone 10 $ranks
+done <kills
+
+# A rank that stands still for a while holds the others up, and no more.
+began --steps 60 --transport nccl --deterministic --losses slow.csv
+slow=$(echo "$ranks" | sed -n 2p)
+kill -STOP "$slow" && sleep 1 && kill -CONT "$slow"
+wait "$pid" || fail "a slow rank: $(cat err)"
+hetbench=$build/hetbench run 0 train ddp "${common[@]:0:6}" --numerics fp32 --ranks 3 --batch 9 --micro-batch 1 --steps 60 --losses cpu.csv
+cmp -s cpu.csv slow.csv || fail "a slow rank changes losses"
+finish
