@@ -32,8 +32,8 @@ static void help(void)
         snprintf(text, sizeof(text), "%s%s%s", summary, c->example ? "\n" : "", c->example ? c->example : "");
         ht_help_print_row(name, text);
     }
-    puts("\nEvery command takes --help and --json. hetbench --version says which one this is;\n"
-         "--man [COMMAND] prints a page for man, --completion bash|zsh a script for a shell.\n");
+    puts("\nEvery command takes --help and --json. hetbench --version says which one this\n"
+         "is; --man [COMMAND] prints a page for man, --completion bash|zsh a script for a\nshell.\n");
     ht_print_wrapped("Exit status: " HT_EXIT_STATUS, 0, "", "", 80, stdout);
 }
 
