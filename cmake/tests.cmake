@@ -24,7 +24,7 @@ function(ht_link target dir)
 endfunction()
 
 set(dirs common/base common/solve common/hw common/model common/schedule common/profile common/plan common/draft policies common/mem common/kernels common/comm common/trace
-    common/exec common/backend common/ckpt common/store baselines autohet autohete cephalo lohan sysx harness/run harness/result harness/sweep harness/elastic harness/advise harness/validate harness/claims harness/claims/ledger)
+    common/exec common/backend common/ckpt common/store baselines autohet autohete cephalo lohan sysx harness/run harness/result harness/sweep harness/elastic harness/elastic/traces harness/advise harness/validate harness/claims harness/claims/ledger)
 foreach(dir ${dirs})
   string(REPLACE "/" "_" under ${dir})
   file(GLOB tests CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/${dir}/test_*.c)

@@ -18,9 +18,10 @@
 #include <stdlib.h>
 
 static const struct ht_knob knobs[] = {
-    {"m", "sequences of a micro-batch of each rank", 1, 1 << 20, HT_VARIABLE_BY_RANK, false, false},
-    {"l", "micro-batches of each rank", 0, 1 << 20, HT_VARIABLE_BY_RANK, false, false},
-    {"share", "weights of the shares of the states that the ranks hold", 0, 1000, HT_VARIABLE_BY_RANK, true, false},
+    {"m", "sequences of a micro-batch of each rank", .min = 1, .max = 1 << 20, .kind = HT_VARIABLE_BY_RANK},
+    {"l", "micro-batches of each rank", .max = 1 << 20, .kind = HT_VARIABLE_BY_RANK},
+    {"share", "weights of the shares of the states that the ranks hold", .max = 1000, .kind = HT_VARIABLE_BY_RANK,
+     .decimal = true},
     {0},
 };
 

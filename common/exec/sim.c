@@ -174,6 +174,7 @@ static bool is_answered(struct sim *sim)
 static enum ht_status loop(struct sim *sim, struct ht_error *err)
 {
     const struct ht_schedule *s = sim->s;
+    int64_t n_ops = ht_core_unfinished(sim->core);
     bool answered;
     dispatch(sim);
     for (int64_t rounds = 1; !(answered = is_answered(sim)); rounds++) {
@@ -185,7 +186,10 @@ static enum ht_status loop(struct sim *sim, struct ht_error *err)
             return ht_fail(err, HT_BAD_INPUT, "schedule '%s': simulated time passes 146 years", s->name);
         while (sim->heap.n && sim->heap.entries[0].time_ns == sim->now_ns) end(sim, ht_sim_heap_pop(&sim->heap));
         dispatch(sim);
-        if ((rounds & 4095) == 0 && ht_interrupted()) return ht_fail(err, HT_INTERRUPTED, "interrupted");
+        if ((rounds & 4095) != 0) continue;
+        if (ht_interrupted()) return ht_fail(err, HT_INTERRUPTED, "interrupted");
+        if (sim->options->progress)
+            sim->options->progress(sim->options->progress_ctx, n_ops - ht_core_unfinished(sim->core), n_ops);
     }
     if (!answered && !ht_core_done(sim->core)) {
         char stall[768];

@@ -32,6 +32,9 @@ struct ht_sim_options {
     uint64_t seed;          /* of the jitter */
     /* [iterations]: validate finds the iteration bad; NULL: none is. */
     const bool *bad;
+    /* Called now and then with the ops of all iterations that have ended; NULL: nobody listens. */
+    void (*progress)(void *ctx, int64_t done, int64_t of);
+    void *progress_ctx;
 };
 
 /* Simulates a verified schedule. cost_ns: [n_ops] uncontended costs, >= 0. Returns HT_INTERRUPTED after Ctrl-C

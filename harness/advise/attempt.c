@@ -5,7 +5,7 @@
  * alone. Others go up a ladder until one fits:
  *
  *     recompute   nothing; attention alone, where its probabilities are kept; whole blocks
- *     c           none; a quarter, half, three quarters of the blocks; all of them
+ *     c           none; a quarter, half, three quarters of the blocks; all of them, unless a system of its own does that
  */
 #include "harness/advise/internal.h"
 
@@ -126,13 +126,14 @@ static enum ht_status simulate(struct ht_search *s, struct ht_way *way, const st
     return HT_OK;
 }
 
-/* Returns by how much the tier that binds is too small, in the space that lacks the most. */
+/* Returns by how much the tier that binds is too small, in the space that lacks the most; 0 if another tier is, too. */
 static int64_t short_bytes_of(const struct ht_job *job)
 {
     int64_t most = 0;
     for (int32_t i = 0; i < job->proof.n_spaces && job->schedule; i++) {
         int64_t lacks = ht_footprint_short_bytes(job->schedule, i, &job->proof.spaces[i]);
-        if (1 + (int)ht_space_tier(job->schedule, i) == job->lacks && lacks > most) most = lacks;
+        if (lacks && 1 + (int)ht_space_tier(job->schedule, i) != job->lacks) return 0;
+        if (lacks > most) most = lacks;
     }
     return most;
 }
@@ -197,8 +198,19 @@ __attribute__((format(printf, 2, 3))) static void add_rung(struct ladder *l, con
     va_end(ap);
 }
 
+/* Returns true if a system that recomputes all blocks and else is the same is tried as well. */
+static bool has_twin_that_recomputes(const struct ht_search *s, const char *system)
+{
+    char name[80];
+    snprintf(name, sizeof(name), "%s_ckpt", system);
+    for (size_t i = 0; i < s->n_systems; i++)
+        if (!strcmp(s->systems[i], name)) return true;
+    return false;
+}
+
 /* Lists what to try beside a plan whose variable has the value `own`: the other rungs, the least recomputation first. */
-static struct ladder ladder_of(const struct ht_knob *knob, int64_t own, const struct ht_model *model, bool fits)
+static struct ladder ladder_of(const struct ht_knob *knob, int64_t own, const struct ht_model *model, bool fits,
+                               bool all_elsewhere)
 {
     struct ladder l = {.n = 0};
     bool counts = !strcmp(knob->name, "c");
@@ -209,9 +221,9 @@ static struct ladder ladder_of(const struct ht_knob *knob, int64_t own, const st
     if (fits) return l;
     if (counts) {
         int64_t last = 0;
-        for (int64_t i = 1; i <= 4; i++) {
+        for (int64_t i = 1; i <= (all_elsewhere ? 3 : 4); i++) {
             int64_t c = (model->layers * i + 3) / 4;
-            if (c > last) add_rung(&l, "c=%lld", (long long)c);
+            if (c > last && !(all_elsewhere && c == model->layers)) add_rung(&l, "c=%lld", (long long)c);
             last = c;
         }
         return l;
@@ -240,7 +252,7 @@ static enum ht_status try_micro_batch(struct ht_search *s, struct ht_way *way, c
     *tried.set = '\0';
     enum ht_status status = attempt(s, way, &tried, exhaustive, knob ? knob->name : NULL, err, &fits, &own);
     if (status != HT_OK || !knob) return status;
-    struct ladder l = ladder_of(knob, own, model, fits);
+    struct ladder l = ladder_of(knob, own, model, fits, has_twin_that_recomputes(s, way->system));
     fits = l.n > 0;
     for (int i = l.n - 1; i >= 0 && fits && status == HT_OK; i = next_rung(i, l.n)) {
         snprintf(tried.set, sizeof(tried.set), "%s", l.rungs[i]);

@@ -10,9 +10,12 @@
 
 #include <stdlib.h>
 
-static void take(double *to, double value)
+/* Takes a value that was given, in place of one with a source. */
+static void take(double *to, double value, char *source)
 {
-    if (value >= 0) *to = value;
+    if (value < 0) return;
+    *to = value;
+    snprintf(source, HT_DAY_SOURCE, "as given");
 }
 
 /* Reads the options into a study. *drawn: text that the study points into, allocated. */
@@ -32,11 +35,13 @@ static enum ht_status read_study(const struct ht_options *o, struct ht_error *er
     if (!status) status = ht_study_read_points("--speeds", d->speeds, err, s->speeds, &s->n_speeds);
     if (!status) status = ht_study_read_points("--intervals", d->intervals, err, s->intervals, &s->n_intervals);
     if (!status && d->drawn) status = ht_study_read_drawn("--draw", *drawn = ht_strdup(d->drawn), err, &s->drawn);
-    take(&s->times.detect_s, d->detect_s);
-    take(&s->times.plan_s, d->plan_s);
-    take(&s->times.relaunch_s, d->relaunch_s);
-    take(&s->times.quiet_s, d->quiet_s);
+    if (!status && d->times) status = ht_day_times_read(d->times, err, &s->times, &s->sources);
+    take(&s->times.detect_s, d->detect_s, s->sources.detect);
+    take(&s->times.plan_s, d->plan_s, s->sources.plan);
+    take(&s->times.relaunch_s, d->relaunch_s, s->sources.relaunch);
+    if (d->quiet_s >= 0) s->times.quiet_s = d->quiet_s;
     s->times.save_every_s = d->save_every_s;
+    s->times.keep_nodes = (int32_t)d->keep_nodes;
     if (d->remote_bytes_per_s > 0) s->times.remote_bytes_per_s = d->remote_bytes_per_s;
     return status;
 }

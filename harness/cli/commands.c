@@ -16,9 +16,9 @@
 
 /* In the order of use: what to do, what there is, what one system does, training, and the papers. */
 static const struct ht_command *const commands[] = {
-    &ht_cmd_advise,  &ht_cmd_list,    &ht_cmd_new,       &ht_cmd_plan,       &ht_cmd_sim,      &ht_cmd_compare,
-    &ht_cmd_maxsize, &ht_cmd_verify,  &ht_cmd_profile,   &ht_cmd_train,      &ht_cmd_elastic,  &ht_cmd_reshard,
-    &ht_cmd_report,  &ht_cmd_goodput, &ht_cmd_reproduce, &ht_cmd_experiment, &ht_cmd_validate,
+    &ht_cmd_advise,  &ht_cmd_list,    &ht_cmd_new,     &ht_cmd_plan,      &ht_cmd_sim,        &ht_cmd_compare,
+    &ht_cmd_maxsize, &ht_cmd_verify,  &ht_cmd_profile, &ht_cmd_train,     &ht_cmd_elastic,    &ht_cmd_reshard,
+    &ht_cmd_report,  &ht_cmd_goodput, &ht_cmd_replay,  &ht_cmd_reproduce, &ht_cmd_experiment, &ht_cmd_validate,
 };
 
 static void help(void)

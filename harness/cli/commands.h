@@ -7,7 +7,7 @@
 
 extern const struct ht_command ht_cmd_list, ht_cmd_plan, ht_cmd_sim, ht_cmd_compare, ht_cmd_verify, ht_cmd_profile,
     ht_cmd_train, ht_cmd_reproduce, ht_cmd_experiment, ht_cmd_report, ht_cmd_maxsize, ht_cmd_advise, ht_cmd_reshard,
-    ht_cmd_new, ht_cmd_validate, ht_cmd_goodput, ht_cmd_elastic;
+    ht_cmd_new, ht_cmd_validate, ht_cmd_goodput, ht_cmd_elastic, ht_cmd_replay;
 
 /* Writes the i-th name of a kind that hetbench list shows, such as "models". Returns false behind the last. */
 bool ht_list_name(const char *kind, int64_t i, char name[HT_NAME_BYTES]);

@@ -19,7 +19,7 @@ static const struct {
     {HT_OPT_ELASTIC, "Nodes:"},
     {HT_OPT_RESHARD | HT_OPT_CHECK, "Stores:"},
     {HT_OPT_PROFILE, "Measuring:"},
-    {HT_OPT_DAY, "The day:"},
+    {HT_OPT_DAY | HT_OPT_SPOT, "The day:"},
     {HT_OPT_ANY, "Output:"},
 };
 

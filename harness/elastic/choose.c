@@ -1,9 +1,11 @@
 #include "harness/elastic/choose.h"
 
 #include "common/base/array.h"
+#include "harness/elastic/policy_plan.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,14 +20,36 @@ struct ht_chooser {
     bool threaded;
     atomic_bool stop; /* the thread has to end */
     char ahead[HT_MEMBER_LIST];
+    struct ht_policy_nodes *policy; /* NULL: as many nodes as can be */
+    char running[HT_MEMBER_LIST];
 };
 
-struct ht_chooser *ht_chooser_create(const struct ht_options *options)
+static enum ht_status make_policy(struct ht_chooser *c, struct ht_error *err)
+{
+    const struct ht_options *o = &c->options;
+    const struct ht_policy *policy;
+    if (!o->elastic.policy) return HT_OK;
+    enum ht_status status = ht_policy_find(o->elastic.policy, err, &policy);
+    if (status == HT_OK && strcmp(policy->system, o->words[0]) != 0)
+        status = ht_fail(err, HT_BAD_INPUT, "--policy: '%s' plans with '%s'; expected that instead of '%.60s'",
+                         policy->name, policy->system, o->words[0]);
+    if (status == HT_OK && policy->source == HT_FROM_REMOTE && !o->state.store_remote)
+        status = ht_fail(err, HT_BAD_INPUT, "--policy: '%s' loads from the remote store; --store-remote DIR is missing",
+                         policy->name);
+    return status ? status : ht_policy_nodes_create(o, policy, (int32_t)o->elastic.least, err, &c->policy);
+}
+
+enum ht_status ht_chooser_create(const struct ht_options *options, struct ht_error *err, struct ht_chooser **out)
 {
     struct ht_chooser *c = HT_NEW(struct ht_chooser);
     c->options = *options;
     pthread_mutex_init(&c->lock, NULL);
-    return c;
+    enum ht_status status = make_policy(c, err);
+    if (status)
+        ht_chooser_destroy(c);
+    else
+        *out = c;
+    return status;
 }
 
 static void free_choice(struct ht_choice *x)
@@ -49,6 +73,7 @@ void ht_chooser_destroy(struct ht_chooser *c)
     join(c);
     for (size_t i = 0; i < c->n; i++) free_choice(c->known[i]);
     free(c->known);
+    ht_policy_nodes_destroy(c->policy);
     pthread_mutex_destroy(&c->lock);
     free(c);
 }
@@ -170,14 +195,31 @@ out:
     free(picked);
 }
 
+/* Plans for the nodes that the policy takes; without any, `out` has the policy's reason. */
+static void take_policys(struct ht_chooser *c, const char *use, const struct ht_error *why, struct ht_choice *out)
+{
+    if (why->status) {
+        out->status = why->status;
+        out->error = *why;
+    } else {
+        out->status = try(c, use, out, &out->error);
+    }
+}
+
 /* Returns what is known of some nodes, or finds it. Locked. */
 static struct ht_choice *find(struct ht_chooser *c, const char *nodes)
 {
+    char use[HT_MEMBER_LIST] = "";
+    struct ht_error why = {0};
+    if (c->policy) why.status = ht_policy_nodes_choose(c->policy, nodes, c->running, &why, use);
     for (size_t i = 0; i < c->n; i++)
-        if (!strcmp(c->known[i]->of, nodes)) return c->known[i];
+        if (!strcmp(c->known[i]->of, nodes) && (!c->policy || !strcmp(c->known[i]->use, use))) return c->known[i];
     struct ht_choice *x = HT_NEW(struct ht_choice);
     memcpy(x->of, nodes, strlen(nodes) + 1);
-    choose(c, x);
+    if (c->policy)
+        take_policys(c, use, &why, x);
+    else
+        choose(c, x);
     HT_PUSH(c->known, c->n, c->cap, x);
     return x;
 }
@@ -192,6 +234,13 @@ enum ht_status ht_choose(struct ht_chooser *c, const char *nodes, struct ht_erro
     pthread_mutex_unlock(&c->lock);
     *out = x;
     return x->status == HT_OK ? HT_OK : ht_fail(err, x->status, "%s", x->error.text);
+}
+
+void ht_chooser_keep(struct ht_chooser *c, const char *nodes)
+{
+    pthread_mutex_lock(&c->lock);
+    snprintf(c->running, sizeof(c->running), "%s", nodes);
+    pthread_mutex_unlock(&c->lock);
 }
 
 void ht_choose_ready(struct ht_chooser *c, const char *nodes)

@@ -5,6 +5,8 @@
  *
  * A choice that is found beforehand is also handed to `train`, as --set for each of the plan's variables. They are tried first: only
  * if they lead to the same graph, to the bit, are they handed over. Else `train` plans anew.
+ *
+ * With --policy the policy chooses instead (policy_plan.h).
  */
 #ifndef HT_HARNESS_ELASTIC_CHOOSE_H
 #define HT_HARNESS_ELASTIC_CHOOSE_H
@@ -25,12 +27,15 @@ struct ht_choice {
 };
 
 struct ht_chooser;
-struct ht_chooser *ht_chooser_create(const struct ht_options *options);
+/* Creates a chooser. HT_BAD_INPUT if --policy names none, or one that plans with another system. */
+enum ht_status ht_chooser_create(const struct ht_options *options, struct ht_error *err, struct ht_chooser **out);
 void ht_chooser_destroy(struct ht_chooser *c); /* accepts NULL */
 
 /* Chooses among these nodes. Waits for the thread if that is at it. Returns the status of the first, largest, choice if there is
    none. */
 enum ht_status ht_choose(struct ht_chooser *c, const char *nodes, struct ht_error *err, const struct ht_choice **out);
+/* Notes that these nodes are used from now on: a policy moves to others only where those are faster. */
+void ht_chooser_keep(struct ht_chooser *c, const char *nodes);
 /* Readies a choice for `train` while there is time. Accepts nodes that have none. */
 void ht_choose_ready(struct ht_chooser *c, const char *nodes);
 /* Begins to choose for each loss of one of these nodes, and to ready these choices and that of all of them. No choice that was returned

@@ -1,6 +1,7 @@
 #include "harness/elastic/command.h"
 
 #include "common/base/array.h"
+#include "harness/elastic/policy.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,8 +42,8 @@ static bool is_one_of(const char *name, const char *const *names)
 void ht_command_begin(struct ht_args *w, const char *command, const struct ht_options *o, unsigned own,
                       const char *const *without)
 {
-    static const char *const replaced[] = {"json",       "resume", "replicas",       "nodes",
-                                           "only-nodes", "events", "inject-process", NULL};
+    static const char *const replaced[] = {"json",   "resume",         "replicas",    "nodes", "only-nodes",
+                                           "events", "inject-process", "load-remote", NULL};
     ht_args_add(w, "hetbench");
     ht_args_add(w, command);
     for (int64_t i = 0; i < o->n_words; i++) ht_args_add(w, o->words[i]);
@@ -71,6 +72,15 @@ static bool list_hosts(const struct ht_choice *c, const struct ht_members *m, ch
     return away;
 }
 
+/* Returns true for a policy that reads the remote store alone. */
+static bool loads_from_remote(const struct ht_options *o)
+{
+    const struct ht_policy *policy;
+    struct ht_error ignored;
+    return o->elastic.policy && ht_policy_find(o->elastic.policy, &ignored, &policy) == HT_OK &&
+           policy->source == HT_FROM_REMOTE;
+}
+
 void ht_command_add_incarnation(struct ht_args *w, const struct ht_options *o, const struct ht_choice *choice,
                                 const struct ht_members *members, const char *events, const char *fault)
 {
@@ -78,6 +88,7 @@ void ht_command_add_incarnation(struct ht_args *w, const struct ht_options *o, c
     int64_t others = ht_list_count(choice->use) - 1, replicas = o->state.replicas < others ? o->state.replicas : others;
     snprintf(number, sizeof(number), "%lld", (long long)replicas);
     ht_args_add_option(w, "resume", NULL);
+    if (loads_from_remote(o)) ht_args_add_option(w, "load-remote", NULL);
     ht_args_add_option(w, "only-nodes", choice->use);
     for (int32_t i = 0; i < choice->n_sets; i++) ht_args_add_option(w, "set", choice->sets[i]);
     if (replicas) ht_args_add_option(w, "replicas", number);

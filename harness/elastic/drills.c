@@ -17,7 +17,6 @@
 #include "harness/result/schema.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -234,6 +233,14 @@ static enum ht_status check_losses(const struct drill *d, const json_t *runs, st
     return status;
 }
 
+enum ht_status ht_drill_check_losses(const struct ht_options *options, unsigned own_group, const char *dir,
+                                     const json_t *runs, struct ht_error *err)
+{
+    struct drill d = {.o = options, .own = own_group};
+    snprintf(d.dir, sizeof(d.dir), "%.3800s", dir);
+    return check_losses(&d, runs, err);
+}
+
 /* Returns the nodes of the last incarnation; NULL: not known. */
 static const char *last_nodes(const struct drill *d)
 {
@@ -348,6 +355,8 @@ static void say(const struct drill *d, double seconds, enum ht_status status, co
         json_t *row =
             json_pack("{s:I,s:s,s:s,s:s,s:I,s:f}", "seed", (json_int_t)d->seed, "faults", faults, "result", how,
                       "error", status == HT_OK ? "" : why->text, "incarnations", (json_int_t)n, "seconds", seconds);
+        json_t *recoveries = json_object_get(d->state, "recoveries");
+        if (recoveries) json_object_set(row, "recoveries", recoveries);
         row = ht_schema_put(row, "drill");
         json_dumpf(row, stdout, JSON_SORT_KEYS);
         putchar('\n');

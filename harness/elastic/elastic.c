@@ -301,6 +301,7 @@ static enum ht_status plan(struct supervisor *s, struct ht_error *err)
         status =
             ht_fail(err, HT_INFEASIBLE, "of nodes %.200s only %.200s can be used; expected at least %lld (--least)",
                     s->seen, s->choice->use, (long long)s->o->elastic.least);
+    if (status == HT_OK) ht_chooser_keep(s->chooser, s->choice->use);
     s->recovery.beforehand = s->choice->beforehand;
     s->recovery.handed_over = s->choice->n_sets > 0;
     snprintf(s->recovery.after, sizeof(s->recovery.after), "%.255s", s->choice->use);
@@ -571,8 +572,8 @@ enum ht_status ht_elastic_run(const struct ht_options *options, unsigned own_gro
         sigaction(SIGUSR1, &sa, NULL);
         ht_incarnation_clear(s.journal.folder);
         take_losses(&s);
-        s.chooser = ht_chooser_create(options);
-        status = run_incarnations(&s, err);
+        status = ht_chooser_create(options, err, &s.chooser);
+        if (status == HT_OK) status = run_incarnations(&s, err);
         report(&s, status, err);
     }
     ht_chooser_destroy(s.chooser);

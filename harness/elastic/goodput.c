@@ -94,6 +94,7 @@ static void take_back(struct state *x, int64_t step)
 /* The rhythm of a run: a save, then again and again `steps` steps and a save. */
 struct rhythm {
     int64_t step_ns, stall_ns, upload_ns;
+    int64_t first_ns;         /* of the first save */
     int64_t steps, period_ns; /* of one round */
 };
 
@@ -103,6 +104,8 @@ static struct rhythm rhythm_of(const struct state *x)
     struct rhythm r = {.step_ns = x->plan->iteration_ns, .stall_ns = x->plan->stall_ns};
     r.upload_ns = (int64_t)ceil((double)x->plan->state_bytes / t->remote_bytes_per_s * HT_NS_OF_S);
     r.steps = llround(x->out->save_every_s * HT_NS_OF_S / (double)r.step_ns);
+    if (t->measured.given) r.stall_ns = llround(t->measured.stall_s * HT_NS_OF_S), r.steps = t->measured.save_steps;
+    r.first_ns = t->measured.given ? 0 : r.stall_ns;
     if (r.steps < 1) r.steps = 1;
     int64_t compute = r.steps * r.step_ns, wait = r.upload_ns > compute ? r.upload_ns - compute : 0;
     r.period_ns = compute + wait + r.stall_ns;
@@ -119,8 +122,8 @@ struct progress {
 static struct progress progress_at(const struct rhythm *r, int64_t ns)
 {
     struct progress p = {.local = -1, .remote = -1};
-    if (ns < r->stall_ns) return p;
-    int64_t at = ns - r->stall_ns, in_round;
+    if (ns < r->first_ns) return p;
+    int64_t at = ns - r->first_ns, in_round;
     p.rounds = at / r->period_ns;
     in_round = at % r->period_ns;
     int64_t steps = in_round / r->step_ns;
@@ -153,27 +156,9 @@ static void end_run(struct state *x, struct progress p, const struct rhythm *r)
 
 /* ---- plans ------------------------------------------------------------------------------------------------------ */
 
-/* Finds the plan of the policy for a fleet, NULL if none fits: the fastest of the parts that it may run on; without one, of ever
-   fewer nodes, those of the last kinds first. */
 static enum ht_status best_plan(const struct state *x, struct ht_fleet fleet, const struct ht_planned **out)
 {
-    struct ht_fleet parts[HT_FLEET_PARTS];
-    const struct ht_planned *p;
-    *out = NULL;
-    for (bool whole = true; ht_fleet_nodes(&fleet) && !*out; whole = false) {
-        size_t n = ht_policy_parts(x->policy, &fleet, x->has_first ? &x->first : NULL, parts);
-        if (!whole || !x->policy->leaves_idle) n = n ? 1 : 0;
-        for (size_t i = 0; i < n; i++) {
-            enum ht_status status = ht_planbook_get(x->s->book, x->policy->system, &parts[i], x->err, &p);
-            if (status) return status;
-            if (p->fits && (!*out || p->iteration_ns < (*out)->iteration_ns)) *out = p;
-        }
-        if (x->policy->keeps_shape && x->has_first) break;
-        int last = HT_FLEET_KINDS - 1;
-        while (!fleet.count[last]) last--;
-        fleet.count[last]--;
-    }
-    return HT_OK;
+    return ht_policy_plan(x->policy, x->s->book, fleet, x->has_first ? &x->first : NULL, x->err, out);
 }
 
 /* Chooses the plan's nodes of those that stay: first those that run now, in their order, then others as they joined. */
@@ -186,8 +171,10 @@ static int32_t *assign(const struct state *x, const struct ht_planned *plan)
         for (int32_t i = 0; i < n_old && n < end; i++)
             if (kind_of(x, (size_t)x->nodes[i]) == k && x->alive[x->nodes[i]] && !x->leaving[x->nodes[i]])
                 nodes[n++] = x->nodes[i];
-        for (size_t i = 0; i < x->s->trace->n_nodes && n < end; i++)
+        for (size_t j = 0; j < x->s->trace->n_nodes && n < end; j++) {
+            size_t i = x->s->order ? (size_t)x->s->order[j] : j;
             if (kind_of(x, i) == k && x->alive[i] && !x->leaving[i] && !uses(x, (int32_t)i)) nodes[n++] = (int32_t)i;
+        }
     }
     return nodes;
 }
@@ -287,7 +274,7 @@ static void fail(struct state *x)
 static int64_t step_end(const struct rhythm *r, int64_t ns)
 {
     struct progress p = progress_at(r, ns);
-    if (ns < r->stall_ns) return r->stall_ns;
+    if (ns < r->first_ns) return r->first_ns;
     return p.rest_ns ? ns + r->step_ns - p.rest_ns : ns;
 }
 
@@ -312,6 +299,7 @@ static enum ht_status change(struct state *x, const struct ht_planned *plan, boo
     x->out->changes++;
     set_saved(&x->local, x->reached, x->plan, x->nodes);
     if (x->policy->source == HT_FROM_REMOTE) set_saved(&x->remote, x->reached, x->plan, x->nodes);
+    saved += llround(x->s->times.measured.stop_s * HT_NS_OF_S);
     spend(x, HT_DAY_STALLS, saved - end);
     x->now = saved;
     if (plan) return start(x, plan, true, since);
@@ -347,9 +335,10 @@ static enum ht_status reconsider(struct state *x)
 static void happen(struct state *x, const struct ht_spot_event *e, bool *gone)
 {
     switch (e->kind) {
-    case HT_SPOT_JOINED:
+    case HT_SPOT_JOINED:;
         x->alive[e->node] = true;
-        x->change = x->now + llround(x->s->times.quiet_s * HT_NS_OF_S);
+        bool at_once = x->phase == WAITING && x->s->times.measured.given;
+        x->change = x->now + (at_once ? 0 : llround(x->s->times.quiet_s * HT_NS_OF_S));
         return;
     case HT_SPOT_NOTICE:
         if (!x->policy->saves_on_notice) return;
@@ -459,18 +448,22 @@ static void sum_up(struct state *x)
     d->samples = (double)x->reached * (double)x->s->batch;
 }
 
+/* Decides the shape of a policy that keeps one, if it is asked for. */
+static void set_first(struct state *x)
+{
+    if (!x->policy->keeps_shape || !x->s->times.keep_nodes) return;
+    struct ht_fleet most = ht_day_most(x->s);
+    x->first = ht_fleet_first(&most, x->s->times.keep_nodes);
+    x->has_first = true;
+}
+
 enum ht_status ht_day_save_costs(const struct ht_day_setting *s, const struct ht_policy *policy, struct ht_error *err,
                                  double *stall_s, double *upload_s)
 {
-    const struct ht_spot_trace *t = s->trace;
-    const struct state x = {.s = s, .policy = policy, .err = err};
-    struct ht_fleet now = {{0}}, most = {{0}};
+    struct state x = {.s = s, .policy = policy, .err = err};
     const struct ht_planned *plan;
-    for (size_t i = 0; i < t->n_events; i++) {
-        now.count[s->kind_of[t->events[i].node]] += step_of(&t->events[i]);
-        if (ht_fleet_nodes(&now) > ht_fleet_nodes(&most)) most = now;
-    }
-    enum ht_status status = best_plan(&x, most, &plan);
+    set_first(&x);
+    enum ht_status status = best_plan(&x, ht_day_most(s), &plan);
     if (status) return status;
     *stall_s = plan ? (double)plan->stall_ns / HT_NS_OF_S : 0;
     *upload_s = plan ? (double)plan->state_bytes / s->times.remote_bytes_per_s : 0;
@@ -503,6 +496,7 @@ enum ht_status ht_day_run(const struct ht_day_setting *s, const struct ht_policy
     for (size_t i = 0; i < t->n_nodes; i++) x.lost_ns[i] = INT64_MAX;
     for (size_t i = 0; i < t->n_events; i++)
         if (t->events[i].kind == HT_SPOT_LOST) x.lost_ns[t->events[i].node] = t->events[i].time_ns;
+    set_first(&x);
     enum ht_status status = find_interval(&x);
     if (!status) status = run_day(&x);
     if (!status) {

@@ -24,7 +24,17 @@
 #define HT_HARNESS_ELASTIC_GOODPUT_H
 
 #include "harness/elastic/planbook.h"
-#include "harness/elastic/spot_trace.h"
+#include "harness/elastic/policy_plan.h"
+#include "harness/elastic/traces/spot_trace.h"
+
+/* What a replay with real processes (replay.h) has measured or does otherwise, in modelled seconds. Its runs begin without a save: the
+   stores have what was loaded. */
+struct ht_day_measured {
+    bool given;
+    double load_s, stall_s; /* in place of the list of transfers, and of copies over PCIe */
+    double stop_s;          /* of the job's processes, after the save of a change */
+    int64_t save_steps;     /* steps between saves, whatever they take */
+};
 
 /* Times that do not come from a plan, the same for all policies. */
 struct ht_day_times {
@@ -32,6 +42,9 @@ struct ht_day_times {
     double quiet_s;            /* after a join, until the nodes that joined are taken in together */
     double save_every_s;       /* at least; 0: Young's interval for the trace */
     double remote_bytes_per_s; /* of the link to the remote store, which all nodes share */
+    int32_t keep_nodes;        /* of a policy that keeps its shape; 0: the nodes that are there at first */
+    struct ht_day_measured
+        measured; /* a job that waits then starts as soon as a plan fits, not `quiet_s` after a join */
 };
 
 enum ht_day_phase {
@@ -87,6 +100,7 @@ struct ht_day_setting {
     const struct ht_cluster *kinds; /* one node of each kind */
     const struct ht_spot_trace *trace;
     const int32_t *kind_of; /* [trace->n_nodes] entry of kinds */
+    const int32_t *order;   /* [trace->n_nodes] in which a job takes nodes; NULL: as they joined */
     struct ht_day_times times;
     int64_t batch;
 };
@@ -95,6 +109,8 @@ struct ht_day_setting {
    entry has it. *kind_of is allocated. */
 enum ht_status ht_day_kinds(const struct ht_cluster *kinds, const struct ht_spot_trace *trace, struct ht_error *err,
                             int32_t **kind_of);
+/* Returns the most nodes that the trace has at once. */
+struct ht_fleet ht_day_most(const struct ht_day_setting *s);
 /* Makes the plans that the days of these policies ask for. */
 enum ht_status ht_day_plan_ahead(const struct ht_day_setting *s, const struct ht_policy *const *policies, size_t n,
                                  struct ht_error *err);

@@ -3,6 +3,7 @@
 
 #include "common/base/array.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 /* Numbers the nodes that are there as a cluster of them does, kind after kind. at: [trace's nodes] */
@@ -79,5 +80,6 @@ enum ht_status ht_day_price_newest(const struct state *x, const struct ht_planne
         *step = 0; /* nothing was saved: from the beginning */
         status = HT_OK;
     }
+    if (!status && x->s->times.measured.given) out->ns = llround(x->s->times.measured.load_s * HT_NS_OF_S);
     return status ? ht_fail(x->err, status, "%s", why.text) : HT_OK;
 }

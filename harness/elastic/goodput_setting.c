@@ -34,6 +34,16 @@ double ht_day_between_losses_s(const struct ht_spot_trace *t)
     return n ? (double)length / HT_NS_OF_S / (double)n : INFINITY;
 }
 
+struct ht_fleet ht_day_most(const struct ht_day_setting *s)
+{
+    struct ht_fleet now = {{0}}, most = {{0}};
+    for (size_t i = 0; i < s->trace->n_events; i++) {
+        now.count[s->kind_of[s->trace->events[i].node]] += step_of(&s->trace->events[i]);
+        if (ht_fleet_nodes(&now) > ht_fleet_nodes(&most)) most = now;
+    }
+    return most;
+}
+
 enum ht_status ht_day_kinds(const struct ht_cluster *kinds, const struct ht_spot_trace *t, struct ht_error *err,
                             int32_t **out)
 {

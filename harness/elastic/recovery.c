@@ -17,10 +17,10 @@ static json_t *seconds(int64_t from_ns, int64_t to_ns)
 
 void ht_recovery_close(struct ht_recovery *r, const struct ht_incarnation *x, struct ht_journal *j)
 {
-    json_t *row =
-        json_pack("{s:o,s:s,s:s,s:I,s:I,s:b,s:b,s:b}", "cause", ht_json_text(r->cause), "nodes_before", r->before,
-                  "nodes", r->after, "at_step", (json_int_t)r->at_step, "from_step", (json_int_t)x->from,
-                  "planned_beforehand", r->beforehand, "plan_handed_over", r->handed_over, "whole", x->first_ns != 0);
+    json_t *row = json_pack("{s:o,s:I,s:s,s:s,s:I,s:I,s:b,s:b,s:b}", "cause", ht_json_text(r->cause), "fault_ns",
+                            (json_int_t)r->fault_ns, "nodes_before", r->before, "nodes", r->after, "at_step",
+                            (json_int_t)r->at_step, "from_step", (json_int_t)x->from, "planned_beforehand",
+                            r->beforehand, "plan_handed_over", r->handed_over, "whole", x->first_ns != 0);
     int64_t planning_ns = r->choosing_ns + x->plan_ns;
     json_object_set_new(row, "detection_s", seconds(r->fault_ns, r->ended_ns));
     json_object_set_new(row, "planning_s", json_real((double)planning_ns * 1e-9));

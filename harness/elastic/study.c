@@ -9,14 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* AutoHet's planner takes 1.23 s at least (arXiv 2512.20953, abstract), and its remote store gives 1.2 GB/s (Sec. V-C). The others are
-   assumed: a lost node is noticed by missing heartbeats; processes, CUDA and NCCL start anew; AWS' instances come in bursts. */
-struct ht_day_times ht_day_times_default(void)
-{
-    return (struct ht_day_times){
-        .detect_s = 5, .plan_s = 1.23, .relaunch_s = 30, .quiet_s = 60, .remote_bytes_per_s = 1.2e9};
-}
-
 enum ht_status ht_study_trace(const struct ht_study *s, struct ht_error *err, struct ht_spot_trace *out)
 {
     if (s->day) return ht_spot_day_load(s->day, err, out);
@@ -402,12 +394,6 @@ static json_t *instances_json(const struct study *x)
     return list;
 }
 
-static json_t *times_json(const struct ht_day_times *t)
-{
-    return json_pack("{s:f,s:f,s:f,s:f,s:f}", "detect_s", t->detect_s, "plan_s", t->plan_s, "relaunch_s", t->relaunch_s,
-                     "quiet_s", t->quiet_s, "remote_bytes_per_s", t->remote_bytes_per_s);
-}
-
 static json_t *root_json(const struct study *x)
 {
     const struct ht_study *s = x->in;
@@ -422,7 +408,7 @@ static json_t *root_json(const struct study *x)
                   (double)(x->trace.events[x->trace.n_events - 1].time_ns - x->trace.events[0].time_ns) / 3.6e12);
     json_object_set_new(root, "obtained", json_string("simulated"));
     json_object_set_new(root, "instances", instances_json(x));
-    json_object_set_new(root, "times", times_json(&s->times));
+    json_object_set_new(root, "times", ht_day_times_json(&s->times, &s->sources));
     json_object_set_new(root, "events", json_integer((json_int_t)x->trace.n_events));
     json_object_set_new(root, "losses_per_hour", ht_json_number(3600 / between));
     return root;

@@ -3,7 +3,7 @@
  * saves. Its result is a document, from which tables and figures are made.
  *
  *     {"label": .., "day": .., "model": .., "batch": .., "instances": [{"name", "gpu", "gpus", "usd_per_hour", "price_source"}],
- *      "times": {..}, "losses_per_hour": .., "nodes_most": .., "events": ..,
+ *      "times": {.., "sources": {..}}, "losses_per_hour": .., "nodes_most": .., "events": ..,
  *      "policies": [{"policy", "title", "system", "samples", "samples_per_hour", "usd", "usd_per_1000_samples", "ettr", ..,
  *                    "seconds": {"useful": ..}, "moments": [[time_s, nodes of each kind.., used GPUs, samples/s], ..],
  *                    "recoveries": [[time_s, all_s, load_s, lost steps, planned], ..]}],
@@ -14,7 +14,7 @@
 #ifndef HT_HARNESS_ELASTIC_STUDY_H
 #define HT_HARNESS_ELASTIC_STUDY_H
 
-#include "harness/elastic/goodput.h"
+#include "harness/elastic/day_times.h"
 
 #include <jansson.h>
 
@@ -34,6 +34,7 @@ struct ht_study {
     const struct ht_policy *policies[HT_STUDY_POLICIES];
     size_t n_policies;
     struct ht_day_times times;
+    struct ht_day_sources sources;           /* of times */
     struct ht_price prices[HT_STUDY_PRICES]; /* in place of the catalogue's */
     size_t n_prices;
     double speeds[HT_STUDY_POINTS], intervals[HT_STUDY_POINTS]; /* s */
@@ -41,8 +42,6 @@ struct ht_study {
     const char *plans; /* folder of remembered plans; NULL: none */
 };
 
-/* Returns the times that are the same for all policies where nothing else is said. */
-struct ht_day_times ht_day_times_default(void);
 /* Loads or draws the trace of a study. The caller frees it. */
 enum ht_status ht_study_trace(const struct ht_study *s, struct ht_error *err, struct ht_spot_trace *out);
 /* Runs it. The caller releases *out. */

@@ -14,7 +14,7 @@ static const char *text(const json_t *o, const char *key)
 
 static void print_head(const json_t *s, FILE *out)
 {
-    const json_t *times = json_object_get(s, "times"), *instance;
+    const json_t *times = json_object_get(s, "times"), *from = json_object_get(times, "sources"), *instance;
     size_t i;
     fprintf(out, "%s: %s, batch %.0f, over %.1f h of %s (simulated)\n", text(s, "label"), text(s, "model"),
             number(s, "batch"), number(s, "hours"), text(s, "day"));
@@ -22,10 +22,11 @@ static void print_head(const json_t *s, FILE *out)
         fprintf(out, "  %s: %.0f x %s, %.3g USD an hour (%s)\n", text(instance, "name"), number(instance, "gpus"),
                 text(instance, "gpu"), number(instance, "usd_per_hour"), text(instance, "price_source"));
     fprintf(out,
-            "  nodes are lost %.2f times an hour; detection %.3g s, planning %.3g s, relaunch %.3g s, remote store "
-            "%.3g GB/s\n\n",
-            number(s, "losses_per_hour"), number(times, "detect_s"), number(times, "plan_s"),
-            number(times, "relaunch_s"), 1e-9 * number(times, "remote_bytes_per_s"));
+            "  nodes are lost %.2f times an hour; detection %.3g s (%s), planning %.3g s (%s), relaunch %.3g s (%s), "
+            "remote store %.3g GB/s (%s)\n\n",
+            number(s, "losses_per_hour"), number(times, "detect_s"), text(from, "detect_s"), number(times, "plan_s"),
+            text(from, "plan_s"), number(times, "relaunch_s"), text(from, "relaunch_s"),
+            1e-9 * number(times, "remote_bytes_per_s"), text(from, "remote_bytes_per_s"));
 }
 
 static void print_policies(const json_t *s, FILE *out)

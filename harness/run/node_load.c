@@ -94,8 +94,9 @@ static void add_tree(struct ht_node_stores *s, struct ht_catalog *c, const char 
 static void list_own(struct ht_node_stores *s, struct ht_catalog *c)
 {
     const struct ht_options *o = s->options;
-    if (lists(s) && o->state.store_memory) add_tree(s, c, o->state.store_memory, HT_STORE_MEMORY);
-    if (lists(s)) add_tree(s, c, o->state.store, HT_STORE_DISK);
+    bool local = lists(s) && !o->state.load_remote;
+    if (local && o->state.store_memory) add_tree(s, c, o->state.store_memory, HT_STORE_MEMORY);
+    if (local) add_tree(s, c, o->state.store, HT_STORE_DISK);
     if (s->rank == 0 && o->state.store_remote) ht_catalog_add(c, o->state.store_remote, HT_STORE_REMOTE, -1, aloud);
 }
 
@@ -221,6 +222,15 @@ static enum ht_status none_is_whole(const struct ht_node_stores *s, struct ht_ve
                    ht_shown(s->options->state.store, where, sizeof(where)), (long long)newest.step, why);
 }
 
+/* Removes the remote store's only step, which never became whole, so that the next one is its first again. */
+static void forget_first(const struct ht_node_stores *s, struct ht_version v)
+{
+    char where[256];
+    fprintf(stderr, "%s: step %lld never became whole: it is removed\n",
+            ht_shown(s->options->state.store_remote, where, sizeof(where)), (long long)v.step);
+    ht_store_remove(s->options->state.store_remote, v);
+}
+
 /* Finds the newest version that the stores have whole, and reads its facts; s->resumes tells whether there is one. Steps before
    `least` do not count: a checkpoint is newer. */
 static enum ht_status find_whole(struct ht_node_stores *s, struct ht_catalog *own, int64_t least,
@@ -231,19 +241,26 @@ static enum ht_status find_whole(struct ht_node_stores *s, struct ht_catalog *ow
     struct ht_error first = {0};
     enum ht_status status = all_versions(s, own, err, &versions, &n);
     while (status == HT_OK && n && versions[n - 1].step < least) n--;
+    /* A remote store's first step that is not whole never was, as older ones stay until then: the training begins anew, so facts of
+       that step are not read. */
+    bool first_only = status == HT_OK && n == 1 && s->options->state.load_remote;
     for (int64_t i = 0; status == HT_OK && i < n && !s->resumes; i++) {
         struct ht_error why = {0};
-        status = read_facts(s, own, versions[i], persist, err);
+        if (!first_only) status = read_facts(s, own, versions[i], persist, err);
         if (status != HT_OK) break;
         ht_catalog_verify(own, versions[i], aloud);
         status = share_rows(s, own, versions[i], err, &s->catalog);
         if (status != HT_OK) break;
         s->resumes = ht_catalog_covers(&s->catalog, versions[i], &s->job->scenario.model, &why) == HT_OK;
         s->version = versions[i];
+        if (s->resumes && first_only) status = read_facts(s, own, versions[i], persist, err);
         if (!s->resumes) ht_catalog_free(&s->catalog);
         if (i == 0) first = why;
     }
-    if (status == HT_OK && n && !s->resumes) status = none_is_whole(s, versions[0], first.text, err);
+    if (status == HT_OK && n && !s->resumes && !first_only)
+        status = none_is_whole(s, versions[0], first.text, err);
+    else if (status == HT_OK && n && !s->resumes && s->rank == 0)
+        forget_first(s, versions[0]);
     free(versions);
     return status;
 }

@@ -138,6 +138,8 @@ static enum ht_status check_options(const struct ht_options *o, const struct ht_
                        (long long)o->state.replicas, nodes, nodes == 1 ? "" : "s");
     if (o->state.store_remote_rate && !o->state.store_remote)
         return ht_fail(err, HT_BAD_INPUT, "--store-remote-rate: --store-remote DIR is missing beside it");
+    if (o->state.load_remote && !o->state.store_remote)
+        return ht_fail(err, HT_BAD_INPUT, "--load-remote: --store-remote DIR is missing beside it");
     return HT_OK;
 }
 

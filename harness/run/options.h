@@ -91,6 +91,7 @@ struct ht_state_options {
     const char *store, *store_memory, *store_remote; /* node stores (harness/run/node_stores.h) */
     int64_t replicas;                                /* other nodes that get each file */
     double store_remote_rate;                        /* bytes per second; 0: as fast as it goes */
+    bool load_remote;                                /* read the remote store alone */
 };
 
 /* A new layout of stored states. */
@@ -106,9 +107,17 @@ struct ht_reshard_options {
 /* A simulated day on nodes that come and go (harness/elastic/study.h). */
 struct ht_day_options {
     const char *trace, *drawn, *policies, *price, *speeds, *intervals; /* lists */
-    const char *plans, *write;
+    const char *plans, *write, *times;
     double detect_s, plan_s, relaunch_s, quiet_s, save_every_s; /* -1: default */
     double remote_bytes_per_s;
+    int64_t keep_nodes; /* of policy restart; 0: as many as at first */
+};
+
+/* A spot trace that happens to processes (harness/elastic/replay.h). */
+struct ht_replay_options {
+    double speed;
+    int64_t changes, drill_changes;
+    bool check;
 };
 
 struct ht_training_options {
@@ -125,6 +134,7 @@ struct ht_training_options {
 struct ht_elastic_options {
     const char *state;          /* directory of the supervisor's own; NULL: STORE/elastic */
     const char *hosts, *notice; /* who is there, who will be gone (harness/elastic/) */
+    const char *policy;         /* (harness/elastic/policy.h); NULL: all nodes that can be used */
     int64_t least, wait_s, quiet_s, ask_s, rejoin_s, hang_s; /* nodes; seconds */
     int64_t restarts;                                        /* with the same error at the same step */
     int64_t drills, seed;
@@ -157,6 +167,7 @@ struct ht_options {
     struct ht_reshard_options reshard;
     struct ht_training_options training;
     struct ht_day_options day;
+    struct ht_replay_options replay;
     struct ht_elastic_options elastic;
     struct ht_given_option given[HT_MAX_GIVEN];
     int64_t n_given;
@@ -170,6 +181,7 @@ static inline struct ht_options ht_options_default(void)
         .measure = {.repeat = 9},
         .launch = {.start_timeout = 10},
         .day = {.detect_s = -1, .plan_s = -1, .relaunch_s = -1, .quiet_s = -1},
+        .replay = {.speed = 100, .drill_changes = 16},
         .elastic = {.least = 1,
                     .wait_s = 60,
                     .quiet_s = 5,

@@ -88,14 +88,16 @@ int ht_platform_device(const struct ht_platform *p, int32_t local)
 
 /* ---- options --------------------------------------------------------------------------------------------------- */
 
-static enum ht_status read_scale(const char *text, struct ht_error *err, double *out)
+static enum ht_status read_scale(const char *text, struct ht_error *err, struct ht_platform *out)
 {
     struct ht_error why;
-    if (!text || !strcmp(text, "auto")) return HT_OK;
-    if (ht_parse_real(HT_REAL, text, strlen(text), &why, out) != HT_OK)
+    double *scale = &out->emu_scale;
+    out->unheld = text && !strcmp(text, "none");
+    if (!text || !strcmp(text, "auto") || out->unheld) return HT_OK;
+    if (ht_parse_real(HT_REAL, text, strlen(text), &why, scale) != HT_OK)
         return ht_fail(err, HT_BAD_INPUT, "--emu-scale: %.900s", why.text);
-    if (!isfinite(*out) || *out < 1e-3 || *out > 1e9)
-        return ht_fail(err, HT_BAD_INPUT, "--emu-scale: %s is out of range; expected 0.001 to 1e9, or auto", text);
+    if (!isfinite(*scale) || *scale < 1e-3 || *scale > 1e9)
+        return ht_fail(err, HT_BAD_INPUT, "--emu-scale: %s is out of range; expected 0.001 to 1e9, auto or none", text);
     return HT_OK;
 }
 
@@ -122,7 +124,7 @@ enum ht_status ht_platform_read(const struct ht_options *options, const char *co
     const struct ht_platform_options *o = &options->platform;
     *out = (struct ht_platform){.device = (int)o->device, .cuda_api = o->cuda_api};
     enum ht_status status = read_kind(o, command, err, &out->kind);
-    if (status == HT_OK) status = read_scale(o->emu_scale, err, &out->emu_scale);
+    if (status == HT_OK) status = read_scale(o->emu_scale, err, out);
     if (status == HT_OK && out->kind == HT_PLATFORM_GPU)
         status = find_gpus(options->request.ranks ? options->request.ranks : 1, err, out);
     if (status == HT_OK) status = ht_disks_read(o, err, &out->disks);

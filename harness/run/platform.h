@@ -22,6 +22,7 @@ struct ht_platform {
     struct ht_gpu *gpus;                /* [n_gpus]: one a rank; its memory is the most that an arena can have */
     int64_t n_gpus;
     double emu_scale; /* HT_PLATFORM_EMULATED; 0: to be found */
+    bool unheld;      /* the same: ops are not held at all, and times mean nothing */
     struct ht_disks disks;
 };
 

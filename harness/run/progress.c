@@ -31,6 +31,14 @@ void ht_progress_end(struct ht_progress *p)
     p->shown = false;
 }
 
+void ht_progress_share(void *ctx, int64_t done, int64_t of)
+{
+    struct ht_progress *p = ctx;
+    if (done <= 0 || 50 * done < of) return; /* the first fiftieth says little of the rest */
+    double share = (double)done / (double)of, left_s = (ht_now_s() - p->began_s) * (1 - share) / share;
+    ht_progress_show(p, "%.0f%%, about %.0f s left", 100 * share, left_s);
+}
+
 void ht_progress_candidates(void *ctx, size_t done, size_t of)
 {
     ht_progress_show(ctx, "%zu of %zu candidates", done, of);

@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct ht_progress {
     const char *name; /* what goes on: "megatron_3d" */
@@ -16,6 +17,9 @@ struct ht_progress ht_progress_begin(const char *name);
 /* Shows the line, if it is time for one. */
 void ht_progress_show(struct ht_progress *p, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void ht_progress_end(struct ht_progress *p); /* takes the line off a terminal */
+
+/* Shows which share of the work is done, and how much time is left if the rest takes as long; ctx: a struct ht_progress. */
+void ht_progress_share(void *ctx, int64_t done, int64_t of);
 
 /* Shows how many of a planner's candidates are done; struct ht_settings' progress. ctx: a struct ht_progress. */
 void ht_progress_candidates(void *ctx, size_t done, size_t of);

@@ -5,6 +5,7 @@
 #include "common/base/units.h"
 #include "common/exec/sim.h"
 #include "harness/run/output.h"
+#include "harness/run/progress.h"
 
 #include <stdlib.h>
 #include <unistd.h>
@@ -71,7 +72,13 @@ enum ht_status ht_simulate(const struct ht_options *o, const struct ht_job *job,
     int64_t n_bad;
     bool *bad = ht_bad_iterations(o, &n_bad);
     struct ht_sim_options sim = sim_options(o, job, bad);
+    struct ht_progress progress = ht_progress_begin("simulation");
+    if (o->plan.progress) {
+        sim.progress = ht_progress_share;
+        sim.progress_ctx = &progress;
+    }
     status = ht_sim_run(job->schedule, job->cost_ns, &sim, err, out);
+    ht_progress_end(&progress);
     free(bad);
     return status;
 }

@@ -323,7 +323,7 @@ static enum ht_status find_scale(const struct ht_options *options, const struct 
 {
     enum { STEPS = 3 };
     out->scale = job->platform.emu_scale;
-    if (job->platform.kind != HT_PLATFORM_EMULATED || out->scale > 0) return HT_OK;
+    if (job->platform.kind != HT_PLATFORM_EMULATED || job->platform.unheld || out->scale > 0) return HT_OK;
     struct ht_options probe = *options;
     struct ht_job plain = *job; /* borrows all that the job has */
     struct ht_persist nothing = {0};

@@ -40,6 +40,28 @@ run 0 goodput "${small[@]}" --trace drawn.csv --json --plans plans --out days.cs
 run 0 goodput "${small[@]}" --trace p3.2xlarge=drawn.csv,g4dn.xlarge=drawn.csv --policies restart --price g4dn.xlarge=10
 grep -q "^  g4dn.xlarge: 1 x t4, 10 USD an hour (as given)$" out || fail "prices: $(cat out)"
 
+# Times that drills measured, and where times are from. A hang's detection is its patience, and no loss's.
+cat >drills.json <<'JSON'
+{"seed": 1, "recoveries": [{"cause": "rank 3 lost, on node 3", "detection_s": 1.0, "planning_s": 0.5, "relaunch_s": 4.0},
+ {"cause": "hang", "detection_s": 100.0, "planning_s": 0.5, "relaunch_s": 4.0}]}
+{"seed": 2, "recoveries": [{"cause": "host b lost", "detection_s": 3.0, "planning_s": 1.5, "relaunch_s": null}]}
+JSON
+run 0 goodput "${small[@]}" --trace drawn.csv --policies restart --times drills.json --plan-time 9 --json
+[ "$(json out '[d["times"][k] for k in ("detect_s", "plan_s", "relaunch_s")]')" = "[2.0, 9.0, 4.0]" ] || fail "times: $(json out 'd["times"]')"
+[ "$(json out 'list(d["times"]["sources"].values())')" = "['measured: mean of 2 recoveries, drills.json', 'as given', 'measured: mean of 1 recoveries, drills.json', 'assumed', 'AutoHet, Sec. V-C']" ] ||
+    fail "sources: $(json out 'd["times"]["sources"]')"
+run 0 goodput "${small[@]}" --trace drawn.csv --policies restart
+grep -q "detection 5 s (assumed), planning 1.23 s (AutoHet's abstract), relaunch 30 s (assumed), " out || fail "sources: $(cat out)"
+echo '{"recoveries": []}' >none.json
+refused 2 "--times: none.json: no recovery after a loss has 'detection_s'; expected the output of hetbench elastic --drills N --json$" \
+    goodput "${small[@]}" --trace drawn.csv --times none.json
+printf '{"recoveries": []}\n{"a"\n' >broken.json
+refused 2 "--times: broken.json:[23]: is not JSON: " goodput "${small[@]}" --trace drawn.csv --times broken.json
+
+# A restart on fewer nodes than there are at first.
+run 0 goodput "${small[@]}" --trace drawn.csv --policies restart --restart-nodes 2 --json
+[ "$(json out 'max(m[2] for m in d["policies"][0]["moments"])')" = 2 ] || fail "--restart-nodes 2: $(json out 'd["policies"][0]["moments"]')"
+
 # An experiment of days, resumed from its folder by report alone.
 cat >days.yaml <<'YAML'
 name: mine

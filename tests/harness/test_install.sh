@@ -22,6 +22,8 @@ cd elsewhere
     fail "installed: compare: $(tail -3 ../log)"
 "$installed/bin/hetbench" report . >../log 2>&1 || fail "installed: report: $(tail -3 ../log)"
 [ -s report.html ] || fail "installed: report writes no page"
+"$installed/bin/hetbench" sim zero_offload --model autohete-2b --cluster autohete-1gpu --plot plot.html >../log 2>&1 ||
+    fail "installed: --plot: $(tail -3 ../log)"
 "$installed/bin/hetbench" validate >../log 2>&1 || fail "installed: validate: $(tail -3 ../log)"
 # They are the installation's own, not the tree's that was built.
 for file in results/validation/mist.csv harness/claims/measured/spipe.csv harness/report/report.py; do

@@ -40,7 +40,8 @@ static void set(struct world *w, struct ht_day_times times)
     struct ht_error err = {0};
     int32_t *kind_of = NULL;
     ck_assert_msg(!ht_day_kinds(w->kinds, &w->trace, &err, &kind_of), "%s", err.text);
-    w->setting = (struct ht_day_setting){w->book, w->kinds, &w->trace, kind_of, times, 8};
+    w->setting = (struct ht_day_setting){
+        .book = w->book, .kinds = w->kinds, .trace = &w->trace, .kind_of = kind_of, .times = times, .batch = 8};
 }
 
 static void end(struct world *w)
@@ -86,7 +87,9 @@ START_TEST(worked_out)
 {
     struct world w;
     begin(&w, "time_s,node,event\n0,a,joined\n0,b,joined\n1000,b,lost\n2000,c,joined\n", NULL);
-    set(&w, (struct ht_day_times){5, 2, 30, 60, 7, 1e8});
+    set(&w,
+        (struct ht_day_times){
+            .detect_s = 5, .plan_s = 2, .relaunch_s = 30, .quiet_s = 60, .save_every_s = 7, .remote_bytes_per_s = 1e8});
     const struct ht_planned *p = plan_of(&w, "megatron_3d", 2);
     double step = (double)p->iteration_ns / ns_of_s, stall = (double)p->stall_ns / ns_of_s;
     double upload = (double)p->state_bytes / 1e8, now = 92 + stall, stalls = stall, in_remote = 0;
@@ -130,7 +133,12 @@ START_TEST(policies_differ)
     struct world w;
     begin(&w, "time_s,node,event\n0,a,joined\n500,a,notice\n615,b,joined\n620,a,lost\n1000,c,joined\n3000,b,lost\n",
           NULL);
-    set(&w, (struct ht_day_times){5, 2, 30, 10, 50, 1e9});
+    set(&w, (struct ht_day_times){.detect_s = 5,
+                                  .plan_s = 2,
+                                  .relaunch_s = 30,
+                                  .quiet_s = 10,
+                                  .save_every_s = 50,
+                                  .remote_bytes_per_s = 1e9});
     struct ht_day varuna = run(&w, "varuna"), megatron = run(&w, "megatron"), autohet = run(&w, "autohet");
     ck_assert(varuna.recoveries[1].lost_steps == 0 && varuna.recoveries[1].time_ns == 625000000000);
     ck_assert(megatron.recoveries[1].lost_steps > 0 && megatron.recoveries[1].time_ns == 620000000000);
@@ -165,7 +173,12 @@ START_TEST(accounts_add_up)
             double left = (last - (double)t->events[i].time_ns) / ns_of_s;
             rent += t->events[i].kind == HT_SPOT_JOINED ? left : t->events[i].kind == HT_SPOT_LOST ? -left : 0;
         }
-        set(&w, (struct ht_day_times){5, 2, 30, 60, day % 2 ? 0 : 40, day % 3 ? 1e9 : 2e7});
+        set(&w, (struct ht_day_times){.detect_s = 5,
+                                      .plan_s = 2,
+                                      .relaunch_s = 30,
+                                      .quiet_s = 60,
+                                      .save_every_s = day % 2 ? 0 : 40,
+                                      .remote_bytes_per_s = day % 3 ? 1e9 : 2e7});
         for (size_t k = 0; (policy = ht_policy_at(k)); k++) {
             struct ht_day d = run(&w, policy->name);
             double sum = 0;

@@ -28,7 +28,7 @@ START_TEST(kinds)
         {NULL, NULL, "3", 0, 0, 0, "train: --emu-scale needs --clock emu"},
         {"cuda", "emu", NULL, 0, 0, 0,
          "train: --clock emu holds the ops of the CPU backend; expected no --backend cuda"},
-        {NULL, "emu", "1e-4", 0, 0, 0, "--emu-scale: 1e-4 is out of range; expected 0.001 to 1e9, or auto"},
+        {NULL, "emu", "1e-4", 0, 0, 0, "--emu-scale: 1e-4 is out of range; expected 0.001 to 1e9, auto or none"},
     };
     for (size_t i = 0; i < HT_COUNT(rows); i++) {
         struct ht_options o = {.platform = {.backend = rows[i].backend,

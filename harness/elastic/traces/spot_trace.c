@@ -1,4 +1,4 @@
-#include "harness/elastic/spot_trace.h"
+#include "harness/elastic/traces/spot_trace.h"
 
 #include "common/base/array.h"
 #include "common/base/builtin.h"

@@ -1,5 +1,5 @@
 /* Spot traces: what a file may hold, one line about what it may not, drawn traces, and days of several. */
-#include "harness/elastic/spot_trace.h"
+#include "harness/elastic/traces/spot_trace.h"
 
 #include "common/base/rng.h"
 #include "tests/support/suite.h"
