@@ -63,7 +63,7 @@ def of_advice(root):
         ax.set_title(title)
         ax.grid(axis="y", visible=False)
     return (figure, f"The fastest way to train {root['model']} on {root['devices']}",
-            f"{root['cluster_source']}; {root['seq']} tokens a sequence; {root['obtained']} at {root['commit']}")
+            f"{root['cluster_source']}; {root['seq']} tokens a sequence, {root['best'][0]['numerics']}; {root['obtained']} at {root['commit']}")
 
 
 def of_memory(root):

@@ -47,7 +47,7 @@ plain = set(re.findall(r"`([^`]+)`", page.split("Without a unit")[1].split("\n\n
 wrong = [f"{name}: no unit" for name, unit in units.items() if not unit]
 wrong += [f"{name}: with and without a unit" for name in plain & set(units)]
 seen = set()
-for path in files + glob.glob(f"{root}/results/*/results.csv") + glob.glob(f"{root}/results/claims/*.csv"):
+for path in files + glob.glob(f"{root}/results/*/results.csv") + glob.glob(f"{root}/results/claims/*.csv") + glob.glob(f"{root}/results/spot-replay/*.csv"):
     with open(path, encoding="utf-8", newline="") as file:
         header = next(csv.reader(file))
     seen |= set(header)

@@ -24,9 +24,10 @@ START_TEST(every_system_hands_its_plan_over)
     int planned = 0, handed = 0;
     for (size_t i = 0; (system = ht_system_at(i)) != NULL; i++) {
         struct ht_options o = four_nodes(system->name);
-        struct ht_chooser *c = ht_chooser_create(&o);
+        struct ht_chooser *c;
         const struct ht_choice *x, *again;
         struct ht_error err = {0};
+        ck_assert_msg(ht_chooser_create(&o, &err, &c) == HT_OK, "%s", err.text);
         if (ht_choose(c, "0,2,3", &err, &x) == HT_OK) {
             ck_assert(!x->beforehand && !x->n_sets);
             ht_choose_ready(c, "0,2,3");
@@ -57,7 +58,8 @@ START_TEST(given_settings_are_not_repeated)
     struct ht_error err = {0};
     const struct ht_choice *x;
     o.plan.set[o.plan.n_set++] = "keep=1";
-    struct ht_chooser *c = ht_chooser_create(&o);
+    struct ht_chooser *c;
+    ck_assert_msg(ht_chooser_create(&o, &err, &c) == HT_OK, "%s", err.text);
     ht_choose_ready(c, "1,2,3");
     ck_assert(ht_choose(c, "1,2,3", &err, &x) == HT_OK && x->beforehand);
     ck_assert(!find(x, "keep"));
@@ -74,7 +76,8 @@ START_TEST(as_many_nodes_as_can_be_planned_for)
     struct ht_error err = {0};
     const struct ht_choice *x;
     o.request.nodes = 5;
-    struct ht_chooser *c = ht_chooser_create(&o);
+    struct ht_chooser *c;
+    ck_assert_msg(ht_chooser_create(&o, &err, &c) == HT_OK, "%s", err.text);
     ck_assert(ht_choose(c, "0,1,2,3,4", &err, &x) == HT_OK);
     ck_assert_str_eq(x->use, "0,1,2,3");
     ck_assert_int_eq(x->n_ranks, 4);
