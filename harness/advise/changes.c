@@ -161,14 +161,18 @@ static enum ht_status list_trials(struct trials *t, struct ht_error *err)
     return status;
 }
 
-/* Takes a trial's best rate. Its systems' names are those of the search that it comes from. */
+/* Takes a trial's best rate, or that of the search it comes from where this is better: nobody has to use a change. Its
+   systems' names are that search's. */
 static void take_best(const struct ht_search *s, struct trial *x)
 {
-    size_t best;
-    if (!ht_search_best(&x->search, &best, 1)) return;
-    x->change.tokens_per_s = x->search.ways[best].tokens_per_s;
+    size_t best, before;
+    bool any = ht_search_best(&x->search, &best, 1) > 0, had = ht_search_best(s, &before, 1) > 0;
+    const struct ht_way *way = any ? &x->search.ways[best] : NULL;
+    if (had && (!any || s->ways[before].tokens_per_s > way->tokens_per_s)) way = &s->ways[before];
+    if (!way) return;
+    x->change.tokens_per_s = way->tokens_per_s;
     for (size_t i = 0; i < s->n_systems; i++)
-        if (!strcmp(s->systems[i], x->search.ways[best].system)) x->change.system = s->systems[i];
+        if (!strcmp(s->systems[i], way->system)) x->change.system = s->systems[i];
 }
 
 static enum ht_status run_trial_way(void *ctx, size_t i, struct ht_error *err)
