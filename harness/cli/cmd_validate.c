@@ -57,9 +57,9 @@ static void three(struct ht_table *t, const struct ht_validation *v, struct grou
 
 #define ERRORS ">fitted|>mean|>worst|>left out|>mean|>worst|>memory|>mean|>worst"
 
-static void print_sets(const struct ht_validation *v)
+static void print_rows(const struct ht_validation *v)
 {
-    struct ht_table *t = ht_table_create("<set|>rows|>ok|>OOM|>other|>verdicts|>right|" ERRORS);
+    struct ht_table *t = ht_table_create("<set|>rows|>ok|>OOM|>other|>verdicts|>right");
     for (size_t i = 0; i < v->n_sets; i++) {
         const struct ht_validation_set *s = &v->sets[i];
         ht_table_cell(t, "%s", s->name);
@@ -69,6 +69,15 @@ static void print_sets(const struct ht_validation *v)
         ht_table_cell(t, "%zu", s->n_other);
         ht_table_cell(t, "%zu", s->n_ran);
         ht_table_cell(t, "%zu", s->n_right);
+    }
+    ht_table_print(t, "  ", stdout);
+}
+
+static void print_sets(const struct ht_validation *v)
+{
+    struct ht_table *t = ht_table_create("<set|" ERRORS);
+    for (size_t i = 0; i < v->n_sets; i++) {
+        ht_table_cell(t, "%s", v->sets[i].name);
         three(t, v, (struct group){.set = (int64_t)i});
     }
     ht_table_print(t, "  ", stdout);
@@ -145,6 +154,8 @@ static void print_largest(const struct ht_validation *v)
 static void print(const struct ht_validation *v)
 {
     puts("Predictions (simulated) against published measurements; docs/validate.md says what the columns are.\n");
+    print_rows(v);
+    puts("\nerrors by set");
     print_sets(v);
     puts("\nby machine");
     print_groups(v, true);

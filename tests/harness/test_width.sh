@@ -61,6 +61,10 @@ narrow 0 reshard stores --to 1,1,1
 narrow 0 profile --model gpt-mini --device-memory 100MB --batch 2 --seq 16 --systems in_memory --repeat 1
 env -u COLUMNS "$hetbench" new experiment | sed 's/autohete-4b/gpt-tiny/; s/, 16, 32\]/]/' >e.yaml
 narrow 0 experiment e.yaml --out e
+narrow 0 report e
+narrow 0 validate
+narrow 0 goodput --model gpt-mini --batch 8 --micro-batch 1 --numerics fp16 --iterations 3 --warmup 1 --draw nodes=4,hours=2,instance=p3.2xlarge
+narrow 0 elastic fsdp --model gpt-mini --batch 4 --micro-batch 1 --seq 16 --data "$text" --nodes 2 --store elastic --steps 2 --every 1
 COLUMNS=50 narrow 0 list gpus
 
 # JSON is never broken; without a width a row is one line, with all its columns.
