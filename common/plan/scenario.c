@@ -170,13 +170,15 @@ static enum ht_status shape_of(const struct ht_scenario_request *r, struct ht_er
     return ht_model_check_seq(&s->model, s->seq, err);
 }
 
-/* Checks that the number of ranks, if given, is the number of devices; of this machine's nodes it is of all, used or not. */
+/* Checks that the number of ranks, if given, is that of the devices that are used: the first ones, as many as there are ranks.
+   Of this machine's nodes it is of all, used or not. */
 static enum ht_status check_ranks(const struct ht_scenario_request *r, const struct ht_scenario *s,
                                   struct ht_error *err)
 {
     int64_t ranks = ht_scenario_ranks(s);
     if (!r->ranks || r->ranks == ranks || (r->nodes && r->only_nodes)) return HT_OK;
-    return ht_fail(err, HT_BAD_INPUT, "%lld ranks on cluster '%s', which has %lld device%s; expected one rank a device",
+    return ht_fail(err, HT_BAD_INPUT,
+                   "%lld ranks on cluster '%s', which has %lld device%s; expected at most one rank a device",
                    (long long)r->ranks, s->cluster->name, (long long)ranks, ranks == 1 ? "" : "s");
 }
 

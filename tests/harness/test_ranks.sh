@@ -8,8 +8,8 @@ cd "$work"
 mkdir tmp
 export TMPDIR=$work/tmp
 
-refused 2 "3 ranks on cluster 'autohete-4gpu', which has 4 devices" sim zero_offload --model gpt-tiny \
-    --cluster autohete-4gpu --ranks 3 --numerics fp32
+refused 2 "5 ranks on cluster 'autohete-4gpu', which has 4 devices" sim zero_offload --model gpt-tiny \
+    --cluster autohete-4gpu --ranks 5 --numerics fp32
 common=(--model gpt-mini --batch 4 --seq 16 --data "$text")
 needs_ranks "${common[@]}"
 shm=$(find /dev/shm | sort)
