@@ -76,7 +76,8 @@ foreach(file ${scripts})
   set_tests_properties(harness/${short}.sh PROPERTIES TIMEOUT 900 SKIP_RETURN_CODE 77)
 endforeach()
 # The longest begin first, since the last one to end would run alone. ctest knows by itself only what an earlier run took.
-set(longest parity hosts lohan docs lesson emu ranks gpu_report experiment ranks_kill profile disk fsdp ranks_state cephalo_emu ranks_overflow systems)
+set(longest parity experiment hosts docs lohan emu ranks_kill ranks gpu_report elastic replay cephalo_emu lesson profile disk fsdp ranks_state ranks_nccl
+  ranks_overflow systems)
 set(cost 100)
 foreach(short ${longest})
   set_tests_properties(harness/${short}.sh PROPERTIES COST ${cost})
