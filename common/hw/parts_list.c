@@ -137,7 +137,7 @@ static enum ht_status split_nodes(char *gpus, struct ht_error *err, long long *c
     if (!times) return HT_OK;
     *count = strtoll(times + 1, &end, 10);
     if (end == times + 1 || *end || *count < 1 || *count > 512)
-        return ht_fail(err, HT_BAD_INPUT, "gpus: '%.20s' is no number of nodes; expected 1 to 512", times + 1);
+        return ht_fail(err, HT_BAD_INPUT, "gpus: '%.20s' is not a number of nodes; expected 1 to 512", times + 1);
     *times = '\0';
     return HT_OK;
 }

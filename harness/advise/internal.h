@@ -1,4 +1,4 @@
-/* What the files of the search share. */
+/* Shared by the files of the search. */
 #ifndef HT_HARNESS_ADVISE_INTERNAL_H
 #define HT_HARNESS_ADVISE_INTERNAL_H
 

@@ -1,4 +1,4 @@
-/* What advise found: the search, the changes, and their report. */
+/* The search of advise, its changes, and their report. */
 #ifndef HT_HARNESS_CLI_ADVICE_H
 #define HT_HARNESS_CLI_ADVICE_H
 

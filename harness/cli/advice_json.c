@@ -1,4 +1,4 @@
-/* What advise found, as JSON: made once, and printed as text from there. */
+/* Makes the report of advise, as JSON; the text for readers is printed from it. */
 #include "harness/cli/advice.h"
 
 #include "common/base/array.h"

@@ -1,4 +1,4 @@
-/* What advise found, for a reader. */
+/* Prints the report of advise for a reader. */
 #include "harness/cli/advice.h"
 
 #include "common/base/array.h"
