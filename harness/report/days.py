@@ -1,4 +1,4 @@
-"""Days on spot instances: the figures and tables of `hetbench experiment autohet-spot-day` and files like it (harness/elastic/study.h)."""
+"""Days on spot instances: the figures and tables of `hetbench experiment autohet-spot-day` and files like it (harness/days/study.h)."""
 
 import csv
 import json

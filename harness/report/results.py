@@ -109,10 +109,10 @@ class Row:
 
 
 def built_in(name):
-    """Returns title, source, figure and along of a built-in experiment, as far as its entry in harness/sweep/*.yaml or elastic/days.yaml has
+    """Returns title, source, figure and along of a built-in experiment, as far as its entry in harness/sweep/*.yaml or days/days.yaml has
     them."""
     harness = pathlib.Path(__file__).resolve().parent.parent
-    for path in [*sorted((harness / "sweep").glob("*.yaml")), harness / "elastic/days.yaml"]:
+    for path in [*sorted((harness / "sweep").glob("*.yaml")), harness / "days/days.yaml"]:
         entry = re.search(rf"^{re.escape(name)}:\n((?:[ #].*\n|\n)*)", path.read_text(encoding="utf-8"), re.MULTILINE)
         if entry:
             return dict(re.findall(r'^  (title|source|figure|along): "?(.*?)"?$', entry[1], re.MULTILINE))
