@@ -1,8 +1,8 @@
 #include "harness/days/replay.h"
 
 #include "common/base/array.h"
-#include "harness/elastic/damage.h"
 #include "harness/days/replay_run.h"
+#include "harness/elastic/damage.h"
 #include "harness/result/result.h"
 
 #include <errno.h>
@@ -141,8 +141,7 @@ static enum ht_status run(const struct replay *x, const struct ht_policy *policy
                                 .speed = x->in->speed,
                                 .keep_nodes = keep_of(x, policy),
                                 .remote_bytes_per_s = x->in->remote_bytes_per_s,
-                                .node_gpus = x->node_gpus,
-                                .quiet = x->in->options.json};
+                                .node_gpus = x->node_gpus};
     enum ht_status status = most_steps(x, policy, day, &r->steps);
     return status ? status : ht_replay_run(r, x->err);
 }
@@ -261,7 +260,7 @@ static enum ht_status check_losses(const struct replay *x, const struct ht_repla
 static void say(const struct replay *x, const json_t *row)
 {
     if (x->in->options.json) return;
-    fprintf(stderr, "%sreplay: %s: ETTR %.3f measured, %.3f simulated\n", isatty(STDERR_FILENO) ? "\r\033[K" : "",
+    fprintf(stderr, "replay: %s: ETTR %.3f measured, %.3f simulated\n",
             json_string_value(json_object_get(row, "policy")), json_number_value(json_object_get(row, "ettr_measured")),
             json_number_value(json_object_get(row, "ettr_simulated")));
 }

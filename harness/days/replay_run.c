@@ -3,12 +3,13 @@
 #include "common/base/array.h"
 #include "common/base/clock.h"
 #include "common/base/interrupt.h"
+#include "harness/days/replay_kill.h"
 #include "harness/elastic/child.h"
 #include "harness/elastic/command.h"
 #include "harness/elastic/damage.h"
 #include "harness/elastic/drills.h"
 #include "harness/elastic/incarnation.h"
-#include "harness/days/replay_kill.h"
+#include "harness/run/progress.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -39,6 +40,7 @@ struct going {
     int64_t begin_ns, linked;
     double begin_s, killing_until_s, looked_s;
     int waited;
+    struct ht_progress line;
 };
 
 static void path_of(const struct ht_replay_run *r, const char *file, char path[PATH_MAX])
@@ -193,11 +195,10 @@ static enum ht_status ended_early(const struct going *g, struct ht_error *err)
                    g->r->policy->name, WIFEXITED(g->waited) ? WEXITSTATUS(g->waited) : -1, g->r->dir);
 }
 
-static void show(const struct going *g, double elapsed_s, double all_s)
+static void show(struct going *g, double elapsed_s, double all_s)
 {
-    if (g->r->quiet || !isatty(STDERR_FILENO)) return;
-    fprintf(stderr, "\rreplay: %s, %.0f of %.0f s, event %zu of %zu, incarnation %lld\033[K", g->r->policy->name,
-            elapsed_s, all_s, g->next, g->r->day->trace.n_events, (long long)g->linked);
+    ht_progress_show(&g->line, "%s, %.0f of %.0f s, event %zu of %zu, incarnation %lld", g->r->policy->name, elapsed_s,
+                     all_s, g->next, g->r->day->trace.n_events, (long long)g->linked);
 }
 
 static double day_s(const struct ht_replay_run *r)
@@ -210,7 +211,7 @@ static double day_s(const struct ht_replay_run *r)
 static enum ht_status follow(struct going *g, struct ht_error *err)
 {
     const struct timespec nap = {.tv_nsec = NAP_NS};
-    double all_s = day_s(g->r), shown_s = 0;
+    double all_s = day_s(g->r);
     for (double elapsed_s = 0; elapsed_s < all_s; elapsed_s = ht_now_s() - g->begin_s) {
         enum ht_status status = happen(g, elapsed_s, err);
         if (status) return status;
@@ -221,7 +222,7 @@ static enum ht_status follow(struct going *g, struct ht_error *err)
             return ended_early(g, err);
         }
         if (ht_interrupted()) return ht_fail(err, HT_INTERRUPTED, "interrupted");
-        if (elapsed_s - shown_s > 0.5) show(g, elapsed_s, all_s), shown_s = elapsed_s;
+        show(g, elapsed_s, all_s);
         nanosleep(&nap, NULL);
     }
     g->r->account.end_ns = ht_realtime_ns();
@@ -292,7 +293,7 @@ static enum ht_status make_folders(const struct ht_replay_run *r, char folder[PA
 
 enum ht_status ht_replay_run(struct ht_replay_run *r, struct ht_error *err)
 {
-    struct going g = {.r = r};
+    struct going g = {.r = r, .line = ht_progress_begin("replay")};
     struct ht_args w = {0};
     struct ht_error later = {0};
     enum ht_status status = make_folders(r, g.folder, err);
@@ -307,6 +308,7 @@ enum ht_status ht_replay_run(struct ht_replay_run *r, struct ht_error *err)
         status = start(r, w.words, "elastic.txt", err, &g.pid);
         if (!status) status = follow(&g, err);
         enum ht_status ended = end(&g, &later);
+        ht_progress_end(&g.line);
         if (!status && ended) status = ht_fail(err, ended, "%s", later.text);
         if (!status) status = take_outcome(&g, err);
     }

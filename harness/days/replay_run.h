@@ -32,7 +32,6 @@ struct ht_replay_run {
     int64_t steps;             /* more than it can do in the day */
     double remote_bytes_per_s; /* modelled, of all nodes together; 0: no limit */
     const int32_t *node_gpus;  /* [day->n_local] */
-    bool quiet;                /* shows no progress */
 
     struct ht_replay_account account; /* out */
     json_t *recoveries;               /* out: the supervisor's, at the day's end */
