@@ -10,6 +10,8 @@
  *     studies:
  *       - {label: p3, trace: "p3.2xlarge=oobleck-p3"}          and any of the keys above
  *
+ * docs/goodput.md has all keys with their defaults. An unknown one is HT_BAD_INPUT, with file, line and column.
+ *
  * The results go to DIR/results.json and DIR/results.csv.
  */
 #ifndef HT_HARNESS_DAYS_DAYS_H

@@ -42,7 +42,7 @@ def load(folder):
     folder = pathlib.Path(folder)
     found = []
     for f in [folder, *sorted(f for f in folder.iterdir() if f.is_dir())]:
-        path = next((f / n for n in ("results.json", "results.csv") if (f / n).is_file()), None)
+        path = next(iter(results.fresh(f, ("results.json", "results.csv"))), None)
         if path and results.is_of_days(path):
             found.append(Days(path))
     return found

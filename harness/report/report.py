@@ -459,6 +459,10 @@ def main():
             old.unlink()
     figures.style()
     page = Page("hetbench report")
+    taken = pathlib.Path(args.folder)
+    stale = [p for p in sorted([*taken.glob("results.json"), *taken.glob("*/results.json")]) if results.is_stale(p)]
+    for p in stale:
+        page.warning(f"{p}: older than results.csv beside it, from which this page is made.")
     recovery(page, [f for f in found if f not in of_days + replayed], folder)
     days.report(page, of_days, folder)
     replays.report(page, replayed, folder)
@@ -473,6 +477,8 @@ def main():
     if args.json:
         print(json.dumps({"schema": {"name": "report", "version": 1}, "page": str(path), "figures": pictures, "experiments": [e.name for e in experiments + found]}, indent=2))
     else:
+        for p in stale:
+            print(f"{shown(str(p))}: is older than results.csv beside it, which was taken")
         print(f"{shown(str(path))}\n{len(pictures)} figures in {shown(str(folder / 'figures'))}")
 
 
