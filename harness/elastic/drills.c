@@ -270,6 +270,12 @@ static void quiet(void *ctx, const char *line)
     (void)ctx, (void)line;
 }
 
+/* Returns true if a step was safe: without one a training begins anew. */
+static bool had_one(const struct drill *d)
+{
+    return json_integer_value(json_object_get(d->state, "safe")) > 0;
+}
+
 /* Returns true if the stores really have no whole step. */
 static bool has_lost_all(const struct drill *d)
 {
@@ -310,7 +316,8 @@ static enum ht_status check(struct drill *d, int waited, struct ht_error *err)
     enum ht_status read = read_state(d, err), status = check_left(d, last_nodes(d), err);
     if (waited == -1) return ht_fail(err, HT_FAILED, "it has not ended within %d s", LIMIT_S);
     if (status != HT_OK || read != HT_OK) return status != HT_OK ? status : read;
-    d->all_lost = WIFEXITED(waited) && WEXITSTATUS(waited) == HT_BAD_INPUT && damages_stores(d) && has_lost_all(d);
+    d->all_lost =
+        WIFEXITED(waited) && WEXITSTATUS(waited) == HT_BAD_INPUT && damages_stores(d) && had_one(d) && has_lost_all(d);
     if (d->all_lost) return HT_OK;
     if (!WIFEXITED(waited) || WEXITSTATUS(waited))
         return ht_fail(err, HT_FAILED, "it ends with status %d: %s/elastic.txt",
