@@ -15,6 +15,7 @@
 #include "harness/elastic/left.h"
 #include "harness/elastic/recovery.h"
 #include "harness/result/schema.h"
+#include "harness/run/progress.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -41,6 +42,8 @@ struct drill {
     json_t *state;      /* the supervisor's, at the end */
     json_t *recoveries; /* of all drills; borrowed */
     bool all_lost;
+    int64_t index, failed;    /* drills before this one, and how many of them failed */
+    struct ht_progress *line; /* NULL: none; borrowed */
 };
 
 /* ---- processes ---- */
@@ -55,6 +58,13 @@ static bool has_ended(pid_t pid, int *waited)
         return true;
     }
     return false;
+}
+
+static void show(const struct drill *d)
+{
+    if (d->line)
+        ht_progress_show(d->line, "%lld of %lld done, %lld failed; drill %llu", (long long)d->index,
+                         (long long)d->o->elastic.drills, (long long)d->failed, (unsigned long long)d->seed);
 }
 
 /* Runs a command to its end. Returns waitpid's status, or -1 when it takes too long or is interrupted: then it is killed. */
@@ -73,6 +83,7 @@ static int run_words(const struct drill *d, char *const *words, const char *out)
     if (pid < 0) return -1;
     while (!has_ended(pid, &waited)) {
         nanosleep(&nap, NULL);
+        show(d);
         if (ht_now_s() - begin < LIMIT_S && !ht_interrupted()) continue;
         kill(pid, SIGKILL);
         waitpid(pid, &waited, 0);
@@ -385,6 +396,7 @@ static enum ht_status run_drill(struct drill *d, struct ht_error *err)
     if (status == HT_OK) status = mount_disk(d, err);
     if (status != HT_OK) return status;
     status = check(d, run_supervisor(d), err);
+    ht_progress_end(d->line);
     if (ht_interrupted()) status = ht_fail(err, HT_INTERRUPTED, "interrupted");
     say(d, ht_now_s() - begin, status, err);
     json_t *recoveries = json_object_get(d->state, "recoveries");
@@ -408,13 +420,17 @@ static enum ht_status run_all(void *ctx, bool sealed, struct ht_error *err)
     json_t *recoveries = json_array();
     int64_t failed = 0, lost = 0, n = 0;
     struct ht_error first = {0};
+    struct ht_progress line = ht_progress_begin("drills");
     for (; n < options->elastic.drills && !ht_interrupted(); n++) {
         struct ht_error why = {0};
         struct drill d = {.o = options,
                           .own = all->own,
                           .seed = (uint64_t)(options->elastic.seed + n),
                           .sealed = sealed,
-                          .recoveries = recoveries};
+                          .recoveries = recoveries,
+                          .index = n,
+                          .failed = failed,
+                          .line = &line};
         enum ht_status status = run_drill(&d, &why);
         if (status != HT_OK && !failed++)
             first.status = ht_fail(&first, status, "drill %llu: %.900s", (unsigned long long)d.seed, why.text);
