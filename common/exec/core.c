@@ -182,11 +182,11 @@ static void open_iteration(struct ht_core *c, int32_t iteration)
     for (int32_t op = 0; op < s->n_ops; op++) {
         now->ops[op] = (struct op_state){.state = WAITING};
         if (!c->info[op].mine) continue;
-        int32_t pending = (int32_t)(s->deps_begin[op + 1] - s->deps_begin[op]);
+        int64_t pending = s->deps_begin[op + 1] - s->deps_begin[op];
         if (last)
             for (int64_t d = s->prev_begin[op]; d < s->prev_begin[op + 1]; d++)
                 pending += last->ops[s->prev[d]].state != DONE;
-        now->ops[op].pending = pending;
+        now->ops[op].pending = pending & (2 * MAX_OPS - 1);
         if (!pending && !c->lanes[c->info[op].lane].fifo) became_ready(c, iteration, op);
     }
     for (int32_t lane = 0; lane < s->n_lanes; lane++)
