@@ -356,7 +356,7 @@ static void advance(struct lane *l)
    one's. */
 static void fetch_ahead(const struct ht_core *c, const struct lane *l)
 {
-    if (l->next + 2 >= l->n_ops) return;
+    if (l->next + 2 >= l->n_ops || l->iteration >= c->iterations) return;
     int32_t next = l->ops[l->next + 1], later = l->ops[l->next + 2];
     __builtin_prefetch(&c->info[later]);
     __builtin_prefetch(&c->slots[l->iteration & 1].ops[later], 1);
