@@ -182,11 +182,11 @@ static void open_iteration(struct ht_core *c, int32_t iteration)
     for (int32_t op = 0; op < s->n_ops; op++) {
         now->ops[op] = (struct op_state){.state = WAITING};
         if (!c->info[op].mine) continue;
-        int32_t pending = (int32_t)(s->deps_begin[op + 1] - s->deps_begin[op]);
+        int64_t pending = s->deps_begin[op + 1] - s->deps_begin[op];
         if (last)
             for (int64_t d = s->prev_begin[op]; d < s->prev_begin[op + 1]; d++)
                 pending += last->ops[s->prev[d]].state != DONE;
-        now->ops[op].pending = pending;
+        now->ops[op].pending = pending & (2 * MAX_OPS - 1);
         if (!pending && !c->lanes[c->info[op].lane].fifo) became_ready(c, iteration, op);
     }
     for (int32_t lane = 0; lane < s->n_lanes; lane++)
@@ -356,7 +356,7 @@ static void advance(struct lane *l)
    one's. */
 static void fetch_ahead(const struct ht_core *c, const struct lane *l)
 {
-    if (l->next + 2 >= l->n_ops) return;
+    if (l->next + 2 >= l->n_ops || l->iteration >= c->iterations) return;
     int32_t next = l->ops[l->next + 1], later = l->ops[l->next + 2];
     __builtin_prefetch(&c->info[later]);
     __builtin_prefetch(&c->slots[l->iteration & 1].ops[later], 1);

@@ -18,13 +18,13 @@ static void list_successors(struct ht_core *c)
 {
     const struct ht_schedule *s = c->s;
     struct info *info = c->info;
-    int64_t total = 0;
+    uint32_t total = 0;
     for (int32_t op = 0; op < s->n_ops; op++) {
         for (int64_t d = s->deps_begin[op]; d < s->deps_begin[op + 1]; d++) count_edge(c, s->deps[d], op);
         for (int64_t d = s->prev_begin[op]; d < s->prev_begin[op + 1]; d++) count_edge(c, s->prev[d], op);
     }
     for (int32_t op = 0; op < s->n_ops; op++) {
-        int64_t n = info[op].succ_begin;
+        uint32_t n = info[op].succ_begin;
         info[op].succ_begin = total;
         total += n;
     }
@@ -90,6 +90,10 @@ enum ht_status ht_core_create(const struct ht_schedule *s, struct ht_core_option
                               struct ht_core **out)
 {
     *out = NULL;
+    int64_t n_edges = s->deps_begin[s->n_ops] + s->prev_begin[s->n_ops];
+    if (s->n_ops > MAX_OPS || n_edges > INT32_MAX)
+        return ht_fail(err, HT_BAD_INPUT, "schedule '%s' has %d ops and %lld edges; expected at most %d and %d",
+                       s->name, s->n_ops, (long long)n_edges, MAX_OPS, INT32_MAX);
     struct ht_grants *grants;
     enum ht_status status = ht_grants_create(s, options.one_node ? options.node : -1, err, &grants);
     if (status != HT_OK) return status;
@@ -105,7 +109,7 @@ enum ht_status ht_core_create(const struct ht_schedule *s, struct ht_core_option
     list_successors(c);
     c->waiters = HT_NEW_ARRAY(struct waiters, ht_n_spaces(s));
     lay_out_lanes(c, options.issue_ahead);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 2 && i < options.iterations; i++) {
         c->slots[i].ops = HT_NEW_ARRAY(struct op_state, s->n_ops);
         c->slots[i].groups = HT_NEW_ARRAY(struct group_state, c->n_groups);
     }

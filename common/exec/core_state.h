@@ -32,10 +32,10 @@ struct ready_lane {
     int32_t lane;
 };
 
-/* Constants of an op. Four fit into one cache line. */
+/* Constants of an op. Five fit into one cache line. */
 struct info {
-    int64_t succ_begin; /* its successors in succ, up to the next op's: op in the same iteration, ~op in the next */
-    int32_t group;      /* row of groups; -1: an op alone */
+    uint32_t succ_begin; /* its successors in succ, up to the next op's: op in the same iteration, ~op in the next */
+    int32_t group;       /* row of groups; -1: an op alone */
     /* mine: runs on this core's node; true for all without nodes. is_remote_dep: an op of another node depends on it. */
     unsigned lane : 28, when : 2, mine : 1, is_remote_dep : 1;
 };
@@ -47,9 +47,10 @@ struct group {
 
 /* State of an op in an open iteration. */
 struct op_state {
-    int32_t pending; /* number of dependencies that are not done */
-    int32_t state;   /* enum state */
+    uint32_t pending : 28; /* number of dependencies that are not done */
+    uint32_t state : 4;    /* enum state */
 };
+enum { MAX_OPS = 1 << 27 }; /* an op may depend on each op twice: in its iteration and in the one before */
 
 /* State of a group in an open iteration. */
 struct group_state {

@@ -8,7 +8,7 @@
 
 #define NONE (INT64_MIN / 4) /* `best` of a node without ungranted places: survives adding any sum of bytes */
 
-enum { FIRST_WINDOW = 16 };
+enum { FIRST_WINDOW = 16, FIRST_NUMBERS = 64 };
 
 struct node {
     int64_t sum, best;
@@ -19,10 +19,16 @@ struct granted {
     int64_t alloc, net; /* alloc -1: not granted */
 };
 
-/* Bytes of one issue group, or of one op's release, in one space. */
-struct amount {
-    int32_t space, position;
+/* Bytes in a space. Few differ, so amounts name them by number. */
+struct parcel {
     int64_t bytes;
+    int32_t space;
+};
+
+/* What one issue group asks for, or one op releases, in one space; position: the group's in the space. */
+struct amount {
+    uint32_t parcel;
+    uint32_t position : 31, release : 1;
 };
 
 /* A place counts groups over all iterations: iteration * n + position. The window has the places from the frontier on,
@@ -34,7 +40,7 @@ struct space {
     int64_t wake_live, wake_frontier; /* what was denied may be granted when live is as low, or the frontier as far */
     int32_t n;                        /* issue groups that touch the space */
     int32_t window;                   /* a power of two */
-    int64_t *need;                    /* [n] */
+    int64_t *need;                    /* [n], in the grants' needs */
     struct granted *granted;          /* [window] */
     struct node *tree; /* [2 * window]; node 1 is the root, slot i is node window + i; NULL: not needed yet */
     bool changed;
@@ -45,7 +51,9 @@ struct ht_grants {
     struct space *spaces;
     /* Op after op: what its issue group asks for, listed under its first op, then what the op releases. */
     struct amount *amounts;
-    int64_t *begin;   /* [2 * n_ops + 1]: op i asks from begin[2 i] on, and releases from begin[2 i + 1] on */
+    uint32_t *begin; /* [n_ops + 1] of each op's amounts */
+    struct parcel *parcels;
+    int64_t *needs;   /* space after space */
     int32_t *changed; /* stack of changed spaces */
     int32_t n_changed;
 };
@@ -172,17 +180,17 @@ static int64_t place_of(const struct space *sp, int32_t iteration, const struct 
 }
 
 /* Returns true when t's group may have its bytes: equation (*) of the header. Otherwise notes when that may change. */
-static bool is_allowed(struct space *sp, int32_t iteration, const struct amount *t, bool waits)
+static bool is_allowed(struct space *sp, int32_t iteration, const struct amount *t, int64_t bytes, bool waits)
 {
     int64_t most = waits ? sp->order : sp->capacity;
-    if (t->bytes == 0) return true;
-    if (sp->live + t->bytes > most) {
-        if (most - t->bytes > sp->wake_live) sp->wake_live = most - t->bytes;
+    if (bytes == 0) return true;
+    if (sp->live + bytes > most) {
+        if (most - bytes > sp->wake_live) sp->wake_live = most - bytes;
         return false;
     }
     int64_t place = place_of(sp, iteration, t);
-    if (place == sp->frontier || t->bytes <= most - sp->order - sp->ahead) return true;
-    int64_t blocked = last_blocked(sp, place, t->bytes, most);
+    if (place == sp->frontier || bytes <= most - sp->order - sp->ahead) return true;
+    int64_t blocked = last_blocked(sp, place, bytes, most);
     if (blocked >= 0 && blocked < sp->wake_frontier) sp->wake_frontier = blocked + 1;
     return blocked < 0;
 }
@@ -201,7 +209,7 @@ static void advance(struct space *sp)
 /* Grants `bytes` to t's group. */
 static void grant(struct ht_grants *g, int32_t iteration, const struct amount *t, int64_t bytes)
 {
-    struct space *sp = &g->spaces[t->space];
+    struct space *sp = &g->spaces[g->parcels[t->parcel].space];
     int64_t place = place_of(sp, iteration, t);
     sp->live += bytes;
     if (sp->live > sp->peak) sp->peak = sp->live;
@@ -219,36 +227,40 @@ static void grant(struct ht_grants *g, int32_t iteration, const struct amount *t
 
 int32_t ht_grants_ask(struct ht_grants *g, int32_t iteration, int32_t first, bool waits)
 {
-    const struct amount *begin = g->amounts + g->begin[2 * (int64_t)first],
-                        *end = g->amounts + g->begin[2 * (int64_t)first + 1];
-    for (const struct amount *t = begin; t < end; t++)
-        if (!is_allowed(&g->spaces[t->space], iteration, t, waits)) return t->space;
-    for (const struct amount *t = begin; t < end; t++) grant(g, iteration, t, t->bytes);
+    const struct amount *begin = g->amounts + g->begin[first], *end = g->amounts + g->begin[first + 1];
+    for (const struct amount *t = begin; t < end && !t->release; t++) {
+        const struct parcel *p = &g->parcels[t->parcel];
+        if (!is_allowed(&g->spaces[p->space], iteration, t, p->bytes, waits)) return p->space;
+    }
+    for (const struct amount *t = begin; t < end && !t->release; t++)
+        grant(g, iteration, t, g->parcels[t->parcel].bytes);
     return -1;
 }
 
 void ht_grants_fetch(const struct ht_grants *g, int32_t next, int32_t later)
 {
-    __builtin_prefetch(&g->begin[2 * (int64_t)later]);
-    __builtin_prefetch(&g->amounts[g->begin[2 * (int64_t)next]]);
+    __builtin_prefetch(&g->begin[later]);
+    __builtin_prefetch(&g->amounts[g->begin[next]]);
 }
 
 void ht_grants_skip(struct ht_grants *g, int32_t iteration, int32_t first)
 {
-    const struct amount *end = g->amounts + g->begin[2 * (int64_t)first + 1];
-    for (const struct amount *t = g->amounts + g->begin[2 * (int64_t)first]; t < end; t++) grant(g, iteration, t, 0);
+    const struct amount *end = g->amounts + g->begin[first + 1];
+    for (const struct amount *t = g->amounts + g->begin[first]; t < end && !t->release; t++) grant(g, iteration, t, 0);
 }
 
 void ht_grants_release(struct ht_grants *g, int32_t iteration, int32_t op)
 {
-    const struct amount *end = g->amounts + g->begin[2 * (int64_t)op + 2];
-    for (const struct amount *t = g->amounts + g->begin[2 * (int64_t)op + 1]; t < end; t++) {
-        struct space *sp = &g->spaces[t->space];
+    const struct amount *t = g->amounts + g->begin[op], *end = g->amounts + g->begin[op + 1];
+    while (t < end && !t->release) t++;
+    for (; t < end; t++) {
+        const struct parcel *p = &g->parcels[t->parcel];
+        struct space *sp = &g->spaces[p->space];
         int64_t place = place_of(sp, iteration, t);
         bool beyond = place > sp->frontier;
-        sp->live -= t->bytes;
+        sp->live -= p->bytes;
         if (beyond) {
-            granted_at(sp, place)->net -= t->bytes;
+            granted_at(sp, place)->net -= p->bytes;
             update(sp, place);
         }
         if (sp->live <= sp->wake_live || (beyond && sp->wake_frontier < INT64_MAX)) mark_changed(g, sp);
@@ -282,7 +294,12 @@ struct walk {
     struct pending *pending; /* [n_spaces] */
     int32_t *touched;        /* [n_spaces] list of touched spaces */
     int32_t n_touched;
-    int64_t *live[2]; /* [n_spaces] in the ok branch and in the bad branch */
+    int64_t *live[2];        /* [n_spaces] in the ok branch and in the bad branch */
+    struct parcel *released; /* of one op */
+    size_t released_cap;
+    /* Hash of parcels: each entry is a number + 1, or 0; a power of two, at least half of it free. */
+    uint32_t *numbers, n_numbers, n_parcels;
+    size_t parcels_cap;
 };
 
 static bool is_here(const struct walk *w, int32_t op)
@@ -333,33 +350,65 @@ static int64_t need_of(struct walk *w, int32_t space, enum ht_when when)
     return need;
 }
 
-static void list_asks(struct ht_grants *g, const struct walk *w, int64_t *n)
+/* Returns where a parcel's number is, or is to go. */
+static uint32_t *find_number(const struct ht_grants *g, const struct walk *w, struct parcel p)
+{
+    uint64_t hash = ((uint64_t)p.bytes ^ (uint64_t)p.space << 40) * 0x9e3779b97f4a7c15u;
+    for (uint32_t i = (uint32_t)(hash >> 40);; i++) {
+        uint32_t *number = &w->numbers[i & (w->n_numbers - 1)];
+        if (!*number) return number;
+        const struct parcel *q = &g->parcels[*number - 1];
+        if (q->bytes == p.bytes && q->space == p.space) return number;
+    }
+}
+
+/* Returns a parcel's number; equal ones have the same. */
+static uint32_t number_of(struct ht_grants *g, struct walk *w, struct parcel p)
+{
+    uint32_t *number = find_number(g, w, p);
+    if (*number) return *number - 1;
+    HT_PUSH(g->parcels, w->n_parcels, w->parcels_cap, p);
+    *number = w->n_parcels;
+    if (2 * w->n_parcels < w->n_numbers) return w->n_parcels - 1;
+    free(w->numbers);
+    w->n_numbers *= 2;
+    w->numbers = HT_NEW_ARRAY(uint32_t, w->n_numbers);
+    for (uint32_t i = 0; i < w->n_parcels; i++) *find_number(g, w, g->parcels[i]) = i + 1;
+    return w->n_parcels - 1;
+}
+
+static struct amount amount_of(struct ht_grants *g, struct walk *w, struct parcel p, bool release)
+{
+    return (struct amount){number_of(g, w, p), (uint32_t)(g->spaces[p.space].n - 1) & INT32_MAX, release};
+}
+
+static void list_asks(struct ht_grants *g, struct walk *w, uint32_t *n)
 {
     for (int32_t i = 0; i < w->n_touched; i++) {
         int32_t space = w->touched[i];
-        g->amounts[(*n)++] = (struct amount){space, g->spaces[space].n - 1, w->pending[space].alloc};
+        g->amounts[(*n)++] = amount_of(g, w, (struct parcel){w->pending[space].alloc, space}, false);
     }
 }
 
-static void list_releases(struct ht_grants *g, const struct ht_schedule *s, int32_t op, int64_t *n)
+static void list_releases(struct ht_grants *g, struct walk *w, int32_t op, uint32_t *n)
 {
-    int32_t rank = ht_op_rank(s, op);
-    int64_t begin = *n;
+    const struct ht_schedule *s = w->s;
+    int32_t rank = ht_op_rank(s, op), n_released = 0;
     for (int64_t e = s->effects_begin[op]; e < s->effects_begin[op + 1]; e++) {
         if (!(s->effects[e].flags & HT_RELEASE)) continue;
-        int32_t space = ht_space(s, s->effects[e].tier, rank);
-        int64_t bytes = ht_effect_bytes(s, &s->effects[e]), k = begin;
-        while (k < *n && g->amounts[k].space != space) k++;
-        if (k < *n)
-            g->amounts[k].bytes += bytes;
+        struct parcel p = {ht_effect_bytes(s, &s->effects[e]), ht_space(s, s->effects[e].tier, rank)};
+        int32_t k = 0;
+        while (k < n_released && w->released[k].space != p.space) k++;
+        if (k < n_released)
+            w->released[k].bytes += p.bytes;
         else
-            g->amounts[(*n)++] = (struct amount){space, g->spaces[space].n - 1, bytes};
+            HT_PUSH(w->released, n_released, w->released_cap, p);
     }
+    for (int32_t k = 0; k < n_released; k++) g->amounts[(*n)++] = amount_of(g, w, w->released[k], true);
 }
 
 /* Appends the issue group's asks and its members' releases, and its need in each space that it touches. */
-static void add_group(struct ht_grants *g, struct walk *w, int32_t first, int32_t n, int64_t *n_amounts,
-                      size_t *need_caps)
+static void add_group(struct ht_grants *g, struct walk *w, int32_t first, int32_t n, uint32_t *n_amounts)
 {
     const struct ht_schedule *s = w->s;
     bool begun = false; /* asks are listed under the first member on this node */
@@ -369,37 +418,60 @@ static void add_group(struct ht_grants *g, struct walk *w, int32_t first, int32_
     sort(w->touched, w->n_touched);
     for (int32_t i = 0; i < w->n_touched; i++) {
         struct space *sp = &g->spaces[w->touched[i]];
-        int64_t need = need_of(w, w->touched[i], s->ops[first].when);
-        HT_PUSH(sp->need, sp->n, need_caps[w->touched[i]], need);
+        sp->need[sp->n++] = need_of(w, w->touched[i], s->ops[first].when);
     }
     for (int32_t op = first; op < first + n; op++) {
         bool here = is_here(w, op);
-        g->begin[2 * (int64_t)op] = *n_amounts;
+        g->begin[op] = *n_amounts;
         if (here && !begun) list_asks(g, w, n_amounts);
         begun |= here;
-        g->begin[2 * (int64_t)op + 1] = *n_amounts;
-        if (here) list_releases(g, s, op, n_amounts);
+        if (here) list_releases(g, w, op, n_amounts);
     }
     for (int32_t i = 0; i < w->n_touched; i++) w->pending[w->touched[i]].touched = false;
 }
 
+/* Makes room for needs and amounts. An effect that makes or frees something adds at most one need and one ask; one that
+   frees adds at most one release, too. */
+static void make_room(struct ht_grants *g, const struct walk *w)
+{
+    const struct ht_schedule *s = w->s;
+    int64_t *count = HT_NEW_ARRAY(int64_t, g->n_spaces), n = 0, n_releases = 0;
+    for (int32_t op = 0; op < s->n_ops; op++) {
+        int32_t rank = ht_op_rank(s, op);
+        for (int64_t e = s->effects_begin[op]; e < s->effects_begin[op + 1]; e++) {
+            if (!(s->effects[e].flags & (HT_PRODUCE | HT_RELEASE))) continue;
+            count[ht_space(s, s->effects[e].tier, rank)]++;
+            n++;
+            n_releases += (s->effects[e].flags & HT_RELEASE) != 0;
+        }
+    }
+    g->amounts = HT_NEW_ARRAY(struct amount, n + n_releases);
+    g->needs = HT_NEW_ARRAY(int64_t, n);
+    n = 0;
+    for (int32_t i = 0; i < g->n_spaces; n += count[i++]) g->spaces[i].need = g->needs + n;
+    free(count);
+}
+
 enum ht_status ht_grants_create(const struct ht_schedule *s, int32_t node, struct ht_error *err, struct ht_grants **out)
 {
+    *out = NULL;
+    if (s->effects_begin[s->n_ops] > INT32_MAX)
+        return ht_fail(err, HT_BAD_INPUT, "schedule '%s' has %lld effects; expected at most %d", s->name,
+                       (long long)s->effects_begin[s->n_ops], INT32_MAX);
     int32_t n_spaces = ht_n_spaces(s);
     struct ht_grants *g = HT_NEW(struct ht_grants);
     g->n_spaces = n_spaces;
     g->spaces = HT_NEW_ARRAY(struct space, n_spaces);
     g->changed = HT_NEW_ARRAY(int32_t, n_spaces);
-    g->begin = HT_NEW_ARRAY(int64_t, 2 * (int64_t)s->n_ops + 1);
+    g->begin = HT_NEW_ARRAY(uint32_t, (int64_t)s->n_ops + 1);
     struct walk w = {.s = s,
                      .node = node,
                      .pending = HT_NEW_ARRAY(struct pending, n_spaces),
-                     .touched = HT_NEW_ARRAY(int32_t, n_spaces)};
+                     .touched = HT_NEW_ARRAY(int32_t, n_spaces),
+                     .numbers = HT_NEW_ARRAY(uint32_t, FIRST_NUMBERS),
+                     .n_numbers = FIRST_NUMBERS};
     for (int bad = 0; bad < 2; bad++) w.live[bad] = HT_NEW_ARRAY(int64_t, n_spaces);
-    size_t *need_caps = HT_NEW_ARRAY(size_t, n_spaces);
-    int64_t n_amounts = 0;
-    /* At most an ask and a release per effect. Memory that is not used is never touched. */
-    g->amounts = HT_NEW_ARRAY(struct amount, 2 * s->effects_begin[s->n_ops]);
+    uint32_t n_amounts = 0;
 
     for (int32_t i = 0; i < s->n_residents; i++) {
         const struct ht_resident *r = &s->residents[i];
@@ -413,11 +485,12 @@ enum ht_status ht_grants_create(const struct ht_schedule *s, int32_t node, struc
         sp->wake_frontier = INT64_MAX;
         open_window(sp, FIRST_WINDOW);
     }
+    make_room(g, &w);
     for (int32_t op = 0, n; op < s->n_ops; op += n) {
         for (n = 1; s->ops[op].match >= 0 && op + n < s->n_ops && s->ops[op + n].match == s->ops[op].match;) n++;
-        add_group(g, &w, op, n, &n_amounts, need_caps);
+        add_group(g, &w, op, n, &n_amounts);
     }
-    g->begin[2 * (int64_t)s->n_ops] = n_amounts;
+    g->begin[s->n_ops] = n_amounts;
     enum ht_status status = HT_OK;
     for (int32_t i = 0; i < n_spaces; i++) {
         struct space *sp = &g->spaces[i];
@@ -435,7 +508,8 @@ enum ht_status ht_grants_create(const struct ht_schedule *s, int32_t node, struc
     free(w.touched);
     free(w.live[0]);
     free(w.live[1]);
-    free(need_caps);
+    free(w.released);
+    free(w.numbers);
     if (status != HT_OK) {
         ht_grants_destroy(g);
         g = NULL;
@@ -448,13 +522,14 @@ void ht_grants_destroy(struct ht_grants *g)
 {
     if (!g) return;
     for (int32_t i = 0; i < g->n_spaces; i++) {
-        free(g->spaces[i].need);
         free(g->spaces[i].granted);
         free(g->spaces[i].tree);
     }
     free(g->spaces);
     free(g->changed);
     free(g->amounts);
+    free(g->parcels);
+    free(g->needs);
     free(g->begin);
     free(g);
 }

@@ -132,15 +132,20 @@ static void release(struct entry *r, int64_t due_ns)
 /* Returns the first op of op's issue group. */
 static int32_t first_of(const struct ht_pacer *p, int32_t op)
 {
-    while (p->groups.ops[op].flow == HT_SIM_MEMBER) op--;
+    while (p->groups.ops[op].kind == HT_SIM_MEMBER) op--;
     return op;
+}
+
+/* Returns true if the issue group that begins with op `first` shares resources. */
+static bool is_flow(const struct ht_pacer *p, int32_t first)
+{
+    return ht_sim_kind_of(&p->groups, first)->flow >= 0;
 }
 
 /* Returns true if rank 0's pacer, on another host, decides when the group ends. */
 static bool is_far(const struct ht_pacer *p, int32_t first)
 {
-    const struct ht_sim_op *info = &p->groups.ops[first];
-    return p->link && !ht_pacer_link_decides(p->link) && (info->flow >= 0 || info->size > 1);
+    return p->link && !ht_pacer_link_decides(p->link) && (is_flow(p, first) || p->groups.ops[first].size > 1);
 }
 
 /* Tells the members' other hosts when the group will end. */
@@ -162,14 +167,14 @@ static void set_end(struct ht_pacer *p, int32_t slot, int64_t id, int64_t end_ns
 
 static void begin_group(struct ht_pacer *p, int32_t first, int32_t iteration, int64_t now)
 {
-    const struct ht_sim_op *info = &p->groups.ops[first];
+    const struct ht_sim_kind *kind = ht_sim_kind_of(&p->groups, first);
     int32_t slot = p->s->ops[first].lane;
-    if (info->flow == HT_SIM_NO_FLOW) {
-        set_end(p, slot, (int64_t)iteration * p->s->n_ops + first, now + info->cost_ns);
+    if (kind->flow == HT_SIM_NO_FLOW) {
+        set_end(p, slot, (int64_t)iteration * p->s->n_ops + first, now + kind->cost_ns);
         return;
     }
-    const struct ht_sim_flow *flow = &p->groups.flows[info->flow];
-    ht_flows_start(p->flows, slot, now, info->cost_ns, flow->cap, p->groups.uses + flow->uses_begin, flow->n_uses);
+    const struct ht_sim_flow *flow = &p->groups.flows[kind->flow];
+    ht_flows_start(p->flows, slot, now, kind->cost_ns, flow->cap, p->groups.uses + flow->uses_begin, flow->n_uses);
 }
 
 /* Returns the entry of an op that is held here, or NULL. */
@@ -183,9 +188,8 @@ static struct entry *held(const struct ht_pacer *p, int32_t iteration, int32_t o
 static void end_group(struct ht_pacer *p, struct ht_sim_entry e)
 {
     int32_t first = (int32_t)(e.id % p->s->n_ops), iteration = (int32_t)(e.id / p->s->n_ops);
-    const struct ht_sim_op *info = &p->groups.ops[first];
-    if (info->flow >= 0 && !is_far(p, first)) ht_flows_finish(p->flows, e.slot);
-    for (int32_t op = first; op < first + (int32_t)info->size; op++) {
+    if (is_flow(p, first) && !is_far(p, first)) ht_flows_finish(p->flows, e.slot);
+    for (int32_t op = first; op < first + (int32_t)p->groups.ops[first].size; op++) {
         struct entry *r = held(p, iteration, op);
         if (r) release(r, wall_of(p, e.time_ns)); /* else its lane is another host's */
     }
@@ -225,7 +229,7 @@ static void take_post(struct ht_pacer *p, struct entry *r, int64_t begin)
     if (++p->posted[first] < (int32_t)p->groups.ops[first].size) return;
     p->posted[first] = 0;
     begin_group(p, first, iteration, begin);
-    if (p->groups.ops[first].flow >= 0) settle(p, begin);
+    if (is_flow(p, first)) settle(p, begin);
 }
 
 /* Sets the end of a group that rank 0's pacer decides about, if an op of it is still held here. */
@@ -284,7 +288,7 @@ static int64_t catch_up(struct ht_pacer *p, int64_t last)
             take_post(p, post, last = begin);
         } else if (end <= now) {
             struct ht_sim_entry e = ht_sim_heap_pop(&p->heap);
-            bool flow = p->groups.ops[e.id % p->s->n_ops].flow >= 0;
+            bool flow = is_flow(p, (int32_t)(e.id % p->s->n_ops));
             if (end > last) last = end;
             end_group(p, e);
             if (flow) settle(p, last);

@@ -39,29 +39,42 @@ struct sim {
     int64_t begin_ns;                /* end of iterations 0 .. after; HT_FLOW_NEVER_NS until it is known */
     int64_t least_end_ns;            /* iterations 0 .. last have not all ended before this */
     struct ht_sim_repeat repeat;     /* of a question that may be answered by it */
-    int64_t *running;                /* [n_lanes] id of the issue group that runs in the lane's slot */
+    int64_t *running;                /* [n_lanes] id_of the issue group that runs in the lane's slot */
     int32_t *changed;                /* [n_lanes] scratch */
     int64_t now_ns;
     bool unsettled;
 };
 
+/* Returns the id of an issue group in the heap: ordered as (iteration, first op), and taken apart without a division. */
+static int64_t id_of(struct ht_inst first)
+{
+    return (int64_t)first.iteration << 32 | first.op;
+}
+
+/* Returns the number of an op's event in the trace. */
+static int64_t event_of(const struct sim *sim, struct ht_inst inst)
+{
+    return (int64_t)inst.iteration * sim->s->n_ops + inst.op;
+}
+
 static void begin(struct sim *sim, int32_t lane, struct ht_inst inst)
 {
     const struct ht_sim_op *info = &sim->groups.ops[inst.op];
-    int64_t id = (int64_t)inst.iteration * sim->s->n_ops + inst.op;
-    if (sim->events) sim->events[id].start_ns = sim->now_ns;
+    if (sim->events) sim->events[event_of(sim, inst)].start_ns = sim->now_ns;
     /* The group's slot is the lane of its first op. The other members start at the same instant and need no entry. */
-    if (info->flow == HT_SIM_MEMBER) return;
+    if (info->kind == HT_SIM_MEMBER) return;
     if (sim->rest.of_last)
         sim->least_end_ns =
             ht_max(sim->least_end_ns, sim->now_ns + ht_sim_rest_ns(&sim->rest, inst.iteration, inst.op));
-    int64_t cost = ht_sim_jitter(info->cost_ns, sim->options->jitter_percent, sim->options->seed, (uint64_t)id);
-    sim->running[lane] = id;
-    if (info->flow == HT_SIM_NO_FLOW) {
+    const struct ht_sim_kind *kind = ht_sim_kind_of(&sim->groups, inst.op);
+    int64_t cost =
+        ht_sim_jitter(kind->cost_ns, sim->options->jitter_percent, sim->options->seed, (uint64_t)event_of(sim, inst));
+    int64_t id = sim->running[lane] = id_of(inst);
+    if (kind->flow == HT_SIM_NO_FLOW) {
         ht_sim_heap_set(&sim->heap, (struct ht_sim_entry){sim->now_ns + cost, id, lane});
         return;
     }
-    const struct ht_sim_flow *flow = &sim->groups.flows[info->flow];
+    const struct ht_sim_flow *flow = &sim->groups.flows[kind->flow];
     int64_t cap = flow->cap;
     if (sim->options->jitter_percent) {
         if (cost < flow->need_ns) cost = flow->need_ns;
@@ -89,7 +102,7 @@ static void dispatch(struct sim *sim)
         if (!ht_core_start(sim->core, lane, &inst)) {
             if (!ht_core_issue(sim->core, lane, &inst)) continue;
             if (sim->events) {
-                struct ht_trace_event *e = &sim->events[(int64_t)inst.iteration * sim->s->n_ops + inst.op];
+                struct ht_trace_event *e = &sim->events[event_of(sim, inst)];
                 e->issue_ns = sim->now_ns;
                 e->grant_seq = ht_core_grant_seq(sim->core, inst);
             }
@@ -102,10 +115,9 @@ static void dispatch(struct sim *sim)
 
 static void end(struct sim *sim, struct ht_sim_entry entry)
 {
-    const struct ht_schedule *s = sim->s;
-    int32_t iteration = (int32_t)(entry.id / s->n_ops), first = (int32_t)(entry.id % s->n_ops);
+    int32_t iteration = (int32_t)(entry.id >> 32), first = (int32_t)entry.id;
     const struct ht_sim_op *info = &sim->groups.ops[first];
-    if (info->flow >= 0) {
+    if (ht_sim_kind_of(&sim->groups, first)->flow >= 0) {
         ht_flows_finish(sim->flows, entry.slot);
         sim->unsettled = true;
     }
@@ -114,7 +126,7 @@ static void end(struct sim *sim, struct ht_sim_entry entry)
             ht_core_set_control(sim->core, iteration, !sim->options->bad[iteration]);
         int64_t release_seq = ht_core_finish(sim->core, (struct ht_inst){iteration, op});
         if (!sim->events) continue;
-        struct ht_trace_event *e = &sim->events[entry.id + (op - first)];
+        struct ht_trace_event *e = &sim->events[event_of(sim, (struct ht_inst){iteration, op})];
         e->end_ns = sim->now_ns;
         e->release_seq = release_seq;
     }
@@ -133,7 +145,7 @@ static void settle(struct sim *sim)
 
 static struct ht_sim_parts parts_of(const struct sim *sim)
 {
-    return (struct ht_sim_parts){sim->core, sim->flows, &sim->heap, sim->running, sim->s->n_lanes, sim->s->n_ops};
+    return (struct ht_sim_parts){sim->core, sim->flows, &sim->heap, sim->running, sim->s->n_lanes};
 }
 
 /* Returns when iterations 0 .. k had ended, or the latest end so far; 0 for k = -1. */

@@ -86,15 +86,15 @@ static int32_t group_end(const struct ht_schedule *s, int32_t first)
 }
 
 /*
- * Most groups are like an earlier one on their lane: same work, same cost, same uses. They share a flow. A small cache,
- * by lane and work of the first op, remembers the last group of each kind; what it forgets has a flow of its own.
+ * Most groups are like an earlier one on their lane: same work, same cost, same uses. They share a kind. A small cache,
+ * by lane and work of the first op, remembers the last group of each kind; what it forgets has a kind of its own.
  */
-enum { N_KINDS = 4096 };
+enum { N_RECENT = 4096 };
 
-static int32_t *kind_of(int32_t *kinds, const struct ht_schedule *s, int32_t first)
+static int32_t *recent_of(int32_t *recent, const struct ht_schedule *s, int32_t first)
 {
     uint32_t key = (uint32_t)s->ops[first].lane * 0x9e3779b1u ^ (uint32_t)s->ops[first].work * 0x85ebca6bu;
-    return &kinds[key >> 20];
+    return &recent[key >> 20];
 }
 
 /* Returns true if the groups [a, a_end) and [b, b_end) have the same uses. */
@@ -136,39 +136,37 @@ enum ht_status ht_sim_groups_init(const struct ht_schedule *s, const int64_t *co
     enum ht_status status = check_resources(s, err);
     if (status != HT_OK) return status;
     out->ops = HT_NEW_ARRAY(struct ht_sim_op, s->n_ops);
-    size_t flows_cap = 0, uses_cap = 0, amounts_cap = 0;
+    size_t kinds_cap = 0, flows_cap = 0, uses_cap = 0, amounts_cap = 0;
     int64_t *amounts = NULL;
     int32_t *at = HT_NEW_ARRAY(int32_t, s->n_resources);
     for (int32_t r = 0; r < s->n_resources; r++) at[r] = -1;
-    int32_t *kinds = ht_alloc_ids(N_KINDS);
+    int32_t *recent = ht_alloc_ids(N_RECENT);
 
     for (int32_t first = 0, end; first < s->n_ops && status == HT_OK; first = end) {
         end = group_end(s, first);
         int64_t cost = longest(cost_ns, first, end);
+        int32_t *like = recent_of(recent, s, first);
+        bool known = *like >= 0 && longest(cost_ns, *like, group_end(s, *like)) == cost &&
+                     same_uses(s, *like, group_end(s, *like), first, end);
+        int32_t kind = known ? out->ops[*like].kind : out->n_kinds;
+        *like = first;
         for (int32_t op = first; op < end; op++)
-            out->ops[op] = (struct ht_sim_op){.flow = op == first ? HT_SIM_NO_FLOW : HT_SIM_MEMBER,
-                                              .validate = s->ops[op].kind == HT_OP_VALIDATE};
+            out->ops[op] = (struct ht_sim_op){.kind = HT_SIM_MEMBER, .validate = s->ops[op].kind == HT_OP_VALIDATE};
+        out->ops[first].kind = kind;
+        out->ops[first].size = (unsigned)(end - first) & INT32_MAX;
+        if (known) continue;
+        int32_t flow_row = HT_SIM_NO_FLOW;
         if (s->uses_begin[first] < s->uses_begin[end]) {
-            int32_t *kind = kind_of(kinds, s, first), like = *kind;
-            *kind = first;
-            if (like >= 0 && longest(cost_ns, like, group_end(s, like)) == cost &&
-                same_uses(s, like, group_end(s, like), first, end)) {
-                out->ops[first] = out->ops[like];
-                out->ops[first].validate = s->ops[first].kind == HT_OP_VALIDATE;
-                out->ops[first].size = (unsigned)(end - first) & INT32_MAX;
-                continue;
-            }
             struct ht_sim_flow flow;
             status = add_uses(s, first, end, cost, at, &amounts, &amounts_cap, &uses_cap, err, out, &flow);
             if (flow.need_ns > cost) cost = flow.need_ns;
             if (flow.n_uses && cost < HT_SIM_MAX_COST_NS && status == HT_OK) {
                 flow.cap = ht_flow_per_giga(flow.largest, cost);
-                out->ops[first].flow = out->n_flows;
+                flow_row = out->n_flows;
                 HT_PUSH(out->flows, out->n_flows, flows_cap, flow);
             }
         }
-        out->ops[first].cost_ns = cost;
-        out->ops[first].size = (unsigned)(end - first) & INT32_MAX;
+        HT_PUSH(out->kinds, out->n_kinds, kinds_cap, ((struct ht_sim_kind){cost, flow_row}));
         if (cost >= HT_SIM_MAX_COST_NS && status == HT_OK) {
             char label[64];
             status =
@@ -178,7 +176,7 @@ enum ht_status ht_sim_groups_init(const struct ht_schedule *s, const int64_t *co
     }
     free(amounts);
     free(at);
-    free(kinds);
+    free(recent);
     if (status != HT_OK) ht_sim_groups_free(out);
     return status;
 }
@@ -186,6 +184,7 @@ enum ht_status ht_sim_groups_init(const struct ht_schedule *s, const int64_t *co
 void ht_sim_groups_free(struct ht_sim_groups *groups)
 {
     free(groups->ops);
+    free(groups->kinds);
     free(groups->flows);
     free(groups->uses);
     *groups = (struct ht_sim_groups){0};

@@ -22,19 +22,26 @@ struct ht_sim_flow {
     int32_t n_uses;
 };
 
-/* All that the event loop reads of an op. 16 bytes, a quarter of a cache line. */
+/* What many issue groups have in common. */
+struct ht_sim_kind {
+    int64_t cost_ns; /* T without jitter */
+    int32_t flow;    /* index into flows, or HT_SIM_NO_FLOW */
+};
+enum { HT_SIM_NO_FLOW = -1 };
+
+/* All that the event loop reads of an op: eight to a cache line. */
 struct ht_sim_op {
-    int64_t cost_ns; /* T of the issue group without jitter; set for its first op */
-    int32_t flow;    /* index into flows, or HT_SIM_NO_FLOW, or HT_SIM_MEMBER: a group's second, third, ... op */
+    int32_t kind;                     /* index into kinds, or HT_SIM_MEMBER: a group's second, third, ... op */
     unsigned size : 31, validate : 1; /* members of the group, set for its first op; a validate op */
 };
-enum { HT_SIM_NO_FLOW = -1, HT_SIM_MEMBER = -2 };
+enum { HT_SIM_MEMBER = -1 };
 
 struct ht_sim_groups {
     struct ht_sim_op *ops; /* [n_ops] */
+    struct ht_sim_kind *kinds;
     struct ht_sim_flow *flows;
     struct ht_flow_use *uses;
-    int32_t n_flows, max_uses;
+    int32_t n_kinds, n_flows, max_uses;
     int64_t n_uses;
 };
 
@@ -43,6 +50,12 @@ struct ht_sim_groups {
 enum ht_status ht_sim_groups_init(const struct ht_schedule *s, const int64_t *cost_ns, struct ht_error *err,
                                   struct ht_sim_groups *out);
 void ht_sim_groups_free(struct ht_sim_groups *groups);
+
+/* Returns the kind of the issue group that begins with op `first`. */
+static inline const struct ht_sim_kind *ht_sim_kind_of(const struct ht_sim_groups *groups, int32_t first)
+{
+    return &groups->kinds[groups->ops[first].kind];
+}
 
 /* Returns the cost with jitter: times 1 + u, u uniform in +-percent (in millionths), rounded down. At least 1 ns stays
    1. */

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 
 struct ht_sim_entry {
-    int64_t time_ns, id; /* id: iteration * n_ops + op */
+    int64_t time_ns, id; /* id: orders issue groups as the safe sequence does; the user chooses it */
     int32_t slot;
 };
 

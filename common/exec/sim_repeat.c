@@ -24,7 +24,7 @@ void ht_sim_repeat_free(struct ht_sim_repeat *r)
 /* Writes what runs in a lane's slot, and when it ends if that is known; times from now, ids from the oldest iteration. */
 static void copy_lane(const struct ht_sim_parts *parts, int32_t lane, int64_t now_ns, int64_t out[OF_LANE])
 {
-    int64_t first_id = (int64_t)ht_core_ended(parts->core) * parts->n_ops;
+    int64_t first_id = (int64_t)ht_core_ended(parts->core) << 32;
     int32_t at = parts->heap->at[lane];
     out[0] = at >= 0 ? parts->heap->entries[at].time_ns - now_ns : -1;
     out[1] = at >= 0 ? parts->heap->entries[at].id - first_id : -1;

@@ -32,8 +32,8 @@ struct ht_sim_parts {
     const struct ht_core *core;
     const struct ht_flows *flows;
     const struct ht_sim_heap *heap;
-    const int64_t *running; /* [n_lanes]: id of the issue group that runs in the lane's slot, iteration * n_ops + op */
-    int32_t n_lanes, n_ops;
+    const int64_t *running; /* [n_lanes]: id of the issue group that runs in the lane's slot, iteration << 32 | op */
+    int32_t n_lanes;
 };
 
 void ht_sim_repeat_init(struct ht_sim_repeat *r, const struct ht_sim_parts *parts);

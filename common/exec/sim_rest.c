@@ -16,7 +16,7 @@ static bool surely_runs(const struct ht_schedule *s, int32_t first, int32_t end)
 /* Returns the least cost of an issue group that runs. */
 static int64_t least_ns(const struct ht_sim_groups *groups, int32_t jitter_percent, int32_t first)
 {
-    int64_t cost = groups->ops[first].cost_ns;
+    int64_t cost = ht_sim_kind_of(groups, first)->cost_ns;
     return jitter_percent ? cost * (100 - jitter_percent) / 100 : cost; /* below 2^42 * 2^7 */
 }
 
@@ -42,7 +42,7 @@ static void fill(const struct ht_schedule *s, const struct ht_sim_groups *groups
         raise_deps(s->prev, s->prev_begin[op], s->prev_begin[op + 1], next[op], rest);
     for (int32_t end = s->n_ops, first; end > 0; end = first) {
         int64_t most = 0;
-        for (first = end - 1; groups->ops[first].flow == HT_SIM_MEMBER;) first--;
+        for (first = end - 1; groups->ops[first].kind == HT_SIM_MEMBER;) first--;
         for (int32_t op = first; op < end; op++) most = ht_max(most, ht_max(rest[op], lane_first[s->ops[op].lane]));
         bool runs = surely_runs(s, first, end);
         if (runs) most = sum_ns(most, least_ns(groups, jitter_percent, first));
