@@ -195,7 +195,8 @@ static void add_rows(struct ht_pipe *g)
     cut(g);
     for (int32_t u = 0; u < g->d.n_units + (g->d.table > 0); u++) {
         if (g->holder[u] < 0) continue; /* the part does not have it */
-        ht_draft_place(&g->d, g->d.param[u], tier);
+        g->d.cast_on_use[u] = g->d.sharded && g->d.master[u] >= 0;
+        if (!g->d.cast_on_use[u]) ht_draft_place(&g->d, g->d.param[u], tier);
         ht_draft_place_states(&g->d, u, tier);
         if (offloads) ht_draft_place(&g->d, g->d.grad[u], tier);
         if (g->d.sharded && g->style->reduce_whole) g->d.grad[u] = g->d.state->full_sum[u]; /* all of it is reduced */

@@ -61,6 +61,9 @@
  *     ZeRO-1   AG0 AG1 ..  | passes; whole gradients are summed        | RS(L+1) RS(L) .. | U
  *     ZeRO-2   AG0 AG1 ..  | passes; RS(u,j) after B(u,j), shards are summed              | U
  *
+ * With 16-bit parameters P is no shard that stays: each gather casts it from W, as in the programs, whose shards are views of
+ * the whole parameters or of W.
+ *
  * Megatron-LM's distributed optimizer gathers parameters after the steps or, overlapped, in the next forward pass: here
  * always in the latter's place. ZeRO-1 may also all-reduce the sums; then G is whole. ZeRO-2 reduces in the order of
  * passes, which is one order only if all pipelines are alike.
