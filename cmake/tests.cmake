@@ -14,7 +14,7 @@ add_library(ht_mark_point STATIC EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/tests/supp
 target_link_options(ht_mark_point INTERFACE LINKER:--wrap=_mark_point)
 target_link_libraries(deps_check INTERFACE ht_mark_point)
 function(ht_link target dir)
-  string(REGEX REPLACE "^harness/(run|result|sweep|claims|advise|elastic)$" "harness/cli" dir ${dir}) # its tests go by commands and reports as well
+  string(REGEX REPLACE "^harness/(run|result|sweep|claims|advise|elastic|days)$" "harness/cli" dir ${dir}) # its tests go by commands and reports as well
   string(REPLACE "/" "_" lib ${dir})
   target_include_directories(${target} PRIVATE ${CMAKE_SOURCE_DIR})
   target_compile_definitions(${target} PRIVATE HT_SOURCE_DIR="${CMAKE_SOURCE_DIR}" HT_BINARY_DIR="${CMAKE_BINARY_DIR}")
@@ -24,7 +24,7 @@ function(ht_link target dir)
 endfunction()
 
 set(dirs common/base common/solve common/hw common/model common/schedule common/profile common/plan common/draft policies common/mem common/kernels common/comm common/trace
-    common/exec common/backend common/ckpt common/store baselines autohet autohete cephalo lohan sysx harness/run harness/result harness/sweep harness/elastic harness/elastic/traces harness/advise harness/validate harness/claims harness/claims/ledger)
+    common/exec common/backend common/ckpt common/store baselines autohet autohete cephalo lohan sysx harness/run harness/result harness/sweep harness/elastic harness/days harness/days/traces harness/advise harness/validate harness/claims harness/claims/ledger)
 foreach(dir ${dirs})
   string(REPLACE "/" "_" under ${dir})
   file(GLOB tests CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/${dir}/test_*.c)

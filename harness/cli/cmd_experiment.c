@@ -4,7 +4,7 @@
 #include "common/base/array.h"
 #include "common/base/text.h"
 #include "common/base/units.h"
-#include "harness/elastic/days.h"
+#include "harness/days/days.h"
 #include "harness/result/heading.h"
 #include "harness/result/result.h"
 #include "harness/sweep/recoveries.h"

@@ -2,7 +2,7 @@
 #include "harness/cli/commands.h"
 
 #include "common/base/array.h"
-#include "harness/elastic/study.h"
+#include "harness/days/study.h"
 #include "harness/result/provenance.h"
 #include "harness/result/result.h"
 #include "harness/result/rows.h"

@@ -9,7 +9,7 @@
 #include "harness/cli/stores.h"
 #include "harness/sweep/builtin.h"
 #include "harness/cli/list_days.h"
-#include "harness/elastic/days.h"
+#include "harness/days/days.h"
 #include "harness/sweep/experiment.h"
 #include "harness/sweep/recoveries.h"
 #include "harness/result/heading.h"

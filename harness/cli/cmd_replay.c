@@ -2,7 +2,7 @@
 #include "harness/cli/commands.h"
 
 #include "common/base/array.h"
-#include "harness/elastic/replay.h"
+#include "harness/days/replay.h"
 #include "harness/result/provenance.h"
 #include "harness/result/result.h"
 #include "harness/run/output.h"

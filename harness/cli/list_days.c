@@ -1,7 +1,7 @@
 #include "harness/cli/list_days.h"
 
 #include "common/base/array.h"
-#include "harness/elastic/days.h"
+#include "harness/days/days.h"
 
 #include <stdlib.h>
 #include <string.h>

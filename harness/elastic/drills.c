@@ -15,6 +15,7 @@
 #include "harness/elastic/left.h"
 #include "harness/elastic/recovery.h"
 #include "harness/result/schema.h"
+#include "harness/run/progress.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -41,6 +42,8 @@ struct drill {
     json_t *state;      /* the supervisor's, at the end */
     json_t *recoveries; /* of all drills; borrowed */
     bool all_lost;
+    int64_t index, failed;    /* drills before this one, and how many of them failed */
+    struct ht_progress *line; /* NULL: none; borrowed */
 };
 
 /* ---- processes ---- */
@@ -55,6 +58,13 @@ static bool has_ended(pid_t pid, int *waited)
         return true;
     }
     return false;
+}
+
+static void show(const struct drill *d)
+{
+    if (d->line)
+        ht_progress_show(d->line, "%lld of %lld done, %lld failed; drill %llu", (long long)d->index,
+                         (long long)d->o->elastic.drills, (long long)d->failed, (unsigned long long)d->seed);
 }
 
 /* Runs a command to its end. Returns waitpid's status, or -1 when it takes too long or is interrupted: then it is killed. */
@@ -73,6 +83,7 @@ static int run_words(const struct drill *d, char *const *words, const char *out)
     if (pid < 0) return -1;
     while (!has_ended(pid, &waited)) {
         nanosleep(&nap, NULL);
+        show(d);
         if (ht_now_s() - begin < LIMIT_S && !ht_interrupted()) continue;
         kill(pid, SIGKILL);
         waitpid(pid, &waited, 0);
@@ -259,6 +270,12 @@ static void quiet(void *ctx, const char *line)
     (void)ctx, (void)line;
 }
 
+/* Returns true if a step was safe: without one a training begins anew. */
+static bool had_one(const struct drill *d)
+{
+    return json_integer_value(json_object_get(d->state, "safe")) > 0;
+}
+
 /* Returns true if the stores really have no whole step. */
 static bool has_lost_all(const struct drill *d)
 {
@@ -299,7 +316,8 @@ static enum ht_status check(struct drill *d, int waited, struct ht_error *err)
     enum ht_status read = read_state(d, err), status = check_left(d, last_nodes(d), err);
     if (waited == -1) return ht_fail(err, HT_FAILED, "it has not ended within %d s", LIMIT_S);
     if (status != HT_OK || read != HT_OK) return status != HT_OK ? status : read;
-    d->all_lost = WIFEXITED(waited) && WEXITSTATUS(waited) == HT_BAD_INPUT && damages_stores(d) && has_lost_all(d);
+    d->all_lost =
+        WIFEXITED(waited) && WEXITSTATUS(waited) == HT_BAD_INPUT && damages_stores(d) && had_one(d) && has_lost_all(d);
     if (d->all_lost) return HT_OK;
     if (!WIFEXITED(waited) || WEXITSTATUS(waited))
         return ht_fail(err, HT_FAILED, "it ends with status %d: %s/elastic.txt",
@@ -378,6 +396,7 @@ static enum ht_status run_drill(struct drill *d, struct ht_error *err)
     if (status == HT_OK) status = mount_disk(d, err);
     if (status != HT_OK) return status;
     status = check(d, run_supervisor(d), err);
+    ht_progress_end(d->line);
     if (ht_interrupted()) status = ht_fail(err, HT_INTERRUPTED, "interrupted");
     say(d, ht_now_s() - begin, status, err);
     json_t *recoveries = json_object_get(d->state, "recoveries");
@@ -401,13 +420,17 @@ static enum ht_status run_all(void *ctx, bool sealed, struct ht_error *err)
     json_t *recoveries = json_array();
     int64_t failed = 0, lost = 0, n = 0;
     struct ht_error first = {0};
+    struct ht_progress line = ht_progress_begin("drills");
     for (; n < options->elastic.drills && !ht_interrupted(); n++) {
         struct ht_error why = {0};
         struct drill d = {.o = options,
                           .own = all->own,
                           .seed = (uint64_t)(options->elastic.seed + n),
                           .sealed = sealed,
-                          .recoveries = recoveries};
+                          .recoveries = recoveries,
+                          .index = n,
+                          .failed = failed,
+                          .line = &line};
         enum ht_status status = run_drill(&d, &why);
         if (status != HT_OK && !failed++)
             first.status = ht_fail(&first, status, "drill %llu: %.900s", (unsigned long long)d.seed, why.text);

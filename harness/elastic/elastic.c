@@ -253,7 +253,7 @@ static void remove_old_files(const struct supervisor *s, int64_t number)
     unlink(path);
 }
 
-/* Removes steps that nobody has whole from a training that never had one: it begins anew. */
+/* Removes steps that nobody has whole from a training that has none: it begins anew. */
 static void forget_broken_steps(const struct supervisor *s)
 {
     if (ht_journal_number(&s->journal, "saved") >= 0) return;
@@ -370,8 +370,13 @@ static enum ht_status begin_training(struct supervisor *s, struct ht_error *err)
 /* Notes a new save. */
 static enum ht_status note_save(struct supervisor *s, struct ht_error *err)
 {
-    if (s->now.saved <= ht_journal_number(&s->journal, "saved")) return HT_OK;
-    ht_journal_set(&s->journal, "saved", s->now.saved);
+    int64_t saved = ht_journal_number(&s->journal, "saved"), safe = ht_journal_number(&s->journal, "safe");
+    /* What the first one finds was there before this training. */
+    if (ht_journal_number(&s->journal, "incarnation") == 1 && s->now.from > 0 && s->now.safe < 0)
+        s->now.safe = s->now.from;
+    if (s->now.saved <= saved && s->now.safe <= safe) return HT_OK;
+    if (s->now.saved > saved) ht_journal_set(&s->journal, "saved", s->now.saved);
+    if (s->now.safe > safe) ht_journal_set(&s->journal, "safe", s->now.safe);
     return ht_journal_write(&s->journal, err);
 }
 
@@ -445,16 +450,17 @@ static void open_recovery(struct supervisor *s)
     snprintf(r->before, sizeof(r->before), "%.255s", s->choice->use);
 }
 
-/* Decides whether a failure is one too many, or not to be repeated. */
+/* Decides whether a failure is one too many, or not to be repeated. A training of which no step was ever safe begins anew
+   when none is whole. */
 static enum ht_status judge_failure(struct supervisor *s, const struct ht_error *why, struct ht_error *err)
 {
     int64_t step = s->now.step >= 0 ? s->now.step : ht_journal_number(&s->journal, "saved");
-    bool never_saved = ht_journal_number(&s->journal, "saved") < 0,
+    bool begins_anew = s->now.broken && ht_journal_number(&s->journal, "safe") < 0,
          refused = why->status == HT_BAD_INPUT || why->status == HT_INFEASIBLE;
     const char *text = s->asked == HUNG ? s->about : why->text;
     int64_t n = ht_journal_fail(&s->journal, step, text);
-    if (refused && !(never_saved && ht_journal_number(&s->journal, "incarnation") > 1))
-        return ht_fail(err, why->status, "%s", why->text);
+    if (begins_anew) ht_journal_set(&s->journal, "saved", -1);
+    if (refused && !begins_anew) return ht_fail(err, why->status, "%s", why->text);
     if (n < s->o->elastic.restarts) return HT_OK;
     return ht_fail(err, why->status == HT_OK ? HT_FAILED : why->status, "%lld times in a row after step %lld: %.800s",
                    (long long)n, (long long)step, text);

@@ -40,7 +40,7 @@ void ht_incarnation_events(const char *folder, int64_t number, char path[PATH_MA
 enum ht_status ht_incarnation_start(struct ht_incarnation *x, const char *folder, int64_t number, char *const *argv,
                                     struct ht_error *err)
 {
-    *x = (struct ht_incarnation){.fd = -1, .from = -1, .step = -1, .saved = -1, .lost_rank = -1};
+    *x = (struct ht_incarnation){.fd = -1, .from = -1, .step = -1, .saved = -1, .safe = -1, .lost_rank = -1};
     ht_incarnation_events(folder, number, x->events);
     snprintf(x->log, sizeof(x->log), "%.3800s/log-%06lld.txt", folder, (long long)number);
     int log = open(x->log, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666);
@@ -98,7 +98,8 @@ static void take_event(struct ht_incarnation *x, const json_t *o)
         x->silent_s = (double)(at_ns - x->last_ns) * 1e-9;
     snprintf(x->last_event, sizeof(x->last_event), "%s", name);
     if (strcmp(name, "lost") != 0) x->last_ns = at_ns; /* the launcher's, long after the ranks' last */
-    if (!strcmp(name, "moved")) return;                /* the load or the save goes on */
+    if (!strcmp(name, "safe")) x->safe = number_of(o, "step", x->safe);
+    if (!strcmp(name, "moved") || !strcmp(name, "safe")) return; /* the load or the save goes on */
     x->saving = !strcmp(name, "saving");
     x->saved_last = !strcmp(name, "saved");
     if (!strcmp(name, "ranks")) {
@@ -118,6 +119,8 @@ static void take_event(struct ht_incarnation *x, const json_t *o)
     } else if (!strcmp(name, "saved")) {
         x->saved = number_of(o, "step", x->saved);
         x->step_ns = 0; /* the next step's time has the save in it */
+    } else if (!strcmp(name, "broken")) {
+        x->broken = true;
     } else if (!strcmp(name, "fault")) {
         x->fault_ns = at_ns;
     } else if (!strcmp(name, "lost")) {

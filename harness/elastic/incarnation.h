@@ -28,8 +28,10 @@ struct ht_incarnation {
 
     /* times on CLOCK_REALTIME, 0: not yet */
     int64_t started_ns, ranks_ns, planned_ns, loaded_ns, first_ns, last_ns, fault_ns, ended_ns; /* last: sign of life */
-    int64_t plan_ns;           /* that the planner took in the launcher and in rank 0, one after the other */
-    int64_t from, step, saved; /* the steps that it began with, last ended, last saved; -1: none */
+    int64_t plan_ns; /* that the planner took in the launcher and in rank 0, one after the other */
+    /* the steps that it began with, last ended, last saved in the nodes' first stores, and last in all stores; -1: none */
+    int64_t from, step, saved, safe;
+    bool broken; /* the stores had no whole step to go on from */
     char run[HT_RUN_NAME], from_run[HT_RUN_NAME];
     double predicted_s, longest_s; /* an iteration's, predicted and as measured until now */
     int64_t step_ns;               /* when the last step ended */

@@ -33,8 +33,8 @@ enum ht_status ht_journal_open(const char *folder, struct ht_error *err, struct 
             return ht_fail(err, HT_BAD_INPUT, "%.400s: is not a supervisor's state: %.160s", path, why.text);
         }
     } else {
-        j.root =
-            json_pack("{s:i,s:i,s:i,s:[],s:[]}", "incarnation", 0, "faults_met", 0, "saved", -1, "runs", "recoveries");
+        j.root = json_pack("{s:i,s:i,s:i,s:i,s:[],s:[]}", "incarnation", 0, "faults_met", 0, "saved", -1, "safe", -1,
+                           "runs", "recoveries");
     }
     *out = j;
     return HT_OK;

@@ -18,7 +18,7 @@ struct ht_journal {
     char folder[PATH_MAX];
     int lock;
     json_t *
-        root; /* {"incarnation", "faults_met", "saved", "lost": {..}, "failures": {..}, "runs": [..], "recoveries": [..]} */
+        root; /* {"incarnation", "faults_met", "saved", "safe", "lost": {..}, "failures": {..}, "runs": [..], "recoveries": [..]} */
 };
 
 /* Opens the folder, which is made if there is none. HT_BAD_INPUT if another supervisor has it, or if it

@@ -1,4 +1,4 @@
-"""Days on spot instances: the figures and tables of `hetbench experiment autohet-spot-day` and files like it (harness/elastic/study.h)."""
+"""Days on spot instances: the figures and tables of `hetbench experiment autohet-spot-day` and files like it (harness/days/study.h)."""
 
 import csv
 import json
@@ -42,7 +42,7 @@ def load(folder):
     folder = pathlib.Path(folder)
     found = []
     for f in [folder, *sorted(f for f in folder.iterdir() if f.is_dir())]:
-        path = next((f / n for n in ("results.json", "results.csv") if (f / n).is_file()), None)
+        path = next(iter(results.fresh(f, ("results.json", "results.csv"))), None)
         if path and results.is_of_days(path):
             found.append(Days(path))
     return found

@@ -41,6 +41,7 @@ import pipeline
 import plans
 import published
 import recoveries
+import replays
 import results
 import timeline
 from page import Page
@@ -446,8 +447,9 @@ def main():
     parser.add_argument("--json", action="store_true", help="print what was written as JSON")
     args = parser.parse_args()
     of_days = days.load(args.folder) if pathlib.Path(args.folder).is_dir() else []
-    experiments = results.load(args.folder, may_lack=bool(of_days))
-    found = recoveries.load(args.folder) + of_days
+    replayed = replays.load(args.folder) if pathlib.Path(args.folder).is_dir() else []
+    experiments = results.load(args.folder, may_lack=bool(of_days or replayed))
+    found = recoveries.load(args.folder) + of_days + replayed
     folder = pathlib.Path(args.out or args.folder)
     (folder / "figures").mkdir(parents=True, exist_ok=True)
     # Figures of results.csv come from results.json, which is not there.
@@ -457,8 +459,13 @@ def main():
             old.unlink()
     figures.style()
     page = Page("hetbench report")
-    recovery(page, [f for f in found if f not in of_days], folder)
+    taken = pathlib.Path(args.folder)
+    stale = [p for p in sorted([*taken.glob("results.json"), *taken.glob("*/results.json")]) if results.is_stale(p)]
+    for p in stale:
+        page.warning(f"{p}: older than results.csv beside it, from which this page is made.")
+    recovery(page, [f for f in found if f not in of_days + replayed], folder)
     days.report(page, of_days, folder)
+    replays.report(page, replayed, folder)
     if experiments:
         simulated(page, experiments, folder)
     commits = ", ".join(dict.fromkeys(e.root.get("commit", "unknown") for e in experiments + found))
@@ -470,6 +477,8 @@ def main():
     if args.json:
         print(json.dumps({"schema": {"name": "report", "version": 1}, "page": str(path), "figures": pictures, "experiments": [e.name for e in experiments + found]}, indent=2))
     else:
+        for p in stale:
+            print(f"{shown(str(p))}: is older than results.csv beside it, which was taken")
         print(f"{shown(str(path))}\n{len(pictures)} figures in {shown(str(folder / 'figures'))}")
 
 

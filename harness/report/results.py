@@ -109,10 +109,10 @@ class Row:
 
 
 def built_in(name):
-    """Returns title, source, figure and along of a built-in experiment, as far as its entry in harness/sweep/*.yaml or elastic/days.yaml has
+    """Returns title, source, figure and along of a built-in experiment, as far as its entry in harness/sweep/*.yaml or days/days.yaml has
     them."""
     harness = pathlib.Path(__file__).resolve().parent.parent
-    for path in [*sorted((harness / "sweep").glob("*.yaml")), harness / "elastic/days.yaml"]:
+    for path in [*sorted((harness / "sweep").glob("*.yaml")), harness / "days/days.yaml"]:
         entry = re.search(rf"^{re.escape(name)}:\n((?:[ #].*\n|\n)*)", path.read_text(encoding="utf-8"), re.MULTILINE)
         if entry:
             return dict(re.findall(r'^  (title|source|figure|along): "?(.*?)"?$', entry[1], re.MULTILINE))
@@ -331,13 +331,23 @@ def is_of_days(path):
         return '"figure": "days"' in file.read(65536)
 
 
+def is_stale(path):
+    """Returns whether a results.json is older than results.csv beside it, which is written after it, by over a minute: it is of another run."""
+    rows = path.with_name("results.csv")
+    return path.name == "results.json" and rows.is_file() and path.stat().st_mtime < rows.stat().st_mtime - 60
+
+
+def fresh(folder, names):
+    """Returns those of a folder's files that are there and not stale, in the order of names. results.json has more than results.csv."""
+    return [p for p in (folder / name for name in names) if p.is_file() and not is_stale(p)]
+
+
 def results_in(folder):
-    """Returns the results file of a folder, or None. results.json has more than results.csv. Those on recovery are recoveries.py's."""
+    """Returns the results file of a folder, or None. Those on recovery are recoveries.py's."""
     if recoveries_in(folder):
         return None
-    for name in ("results.json", "compare.json", "results.csv"):
-        path = folder / name
-        if path.is_file() and (path.suffix != ".csv" or from_csv(path)) and not is_of_days(path):
+    for path in fresh(folder, ("results.json", "compare.json", "results.csv")):
+        if (path.suffix != ".csv" or from_csv(path)) and not is_of_days(path):
             return path
     return None
 

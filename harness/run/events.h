@@ -13,6 +13,8 @@
  *     {.., "event": "step", "step": 13}                                has ended
  *     {.., "event": "saving", "step": 16}, {.., "event": "saved", "step": 16}
  *                                                                      a save begins, and is whole in the nodes' first stores
+ *     {.., "event": "safe", "step": 16}                                the save is whole in all stores and on --replicas' other nodes
+ *     {.., "event": "broken"}                                          there are steps, and none that could be resumed is whole
  *     {.., "event": "fault"}                                           a drill's (drill.h)
  *     {.., "event": "lost", "rank": 2}, {.., "event": "lost", "host": "b"}
  *                                                                      the launcher's: why all of them were ended

@@ -4,6 +4,7 @@
 #include "common/base/array.h"
 #include "common/base/text.h"
 #include "common/comm/tags.h"
+#include "harness/run/events.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -218,6 +219,7 @@ static enum ht_status none_is_whole(const struct ht_node_stores *s, struct ht_ve
                                     struct ht_error *err)
 {
     char where[256];
+    ht_events_say(ht_ranks_events(s->ranks), "broken", NULL);
     return ht_fail(err, HT_BAD_INPUT, "%s: no step is whole; of the newest, %lld: %.600s",
                    ht_shown(s->options->state.store, where, sizeof(where)), (long long)newest.step, why);
 }

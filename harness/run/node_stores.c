@@ -246,6 +246,7 @@ static enum ht_status settle(struct ht_node_stores *s, struct ht_error *err)
     if (status != HT_OK) return status;
     s->figures.written_s += s->written_s;
     s->figures.safe_step = s->part.version.step;
+    ht_events_say(ht_ranks_events(s->ranks), "safe", "\"step\": %lld", (long long)s->part.version.step);
     if (s->safe_s - s->begun_s > s->figures.oldest_s) s->figures.oldest_s = s->safe_s - s->begun_s;
     remove_old(s);
     /* Memory has room for two steps: nobody begins another one before the oldest one's files are there to be written over. */

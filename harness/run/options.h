@@ -104,7 +104,7 @@ struct ht_reshard_options {
     double emulate; /* factor by which the copies run slower than modelled; 0: they are only simulated */
 };
 
-/* A simulated day on nodes that come and go (harness/elastic/study.h). */
+/* A simulated day on nodes that come and go (harness/days/study.h). */
 struct ht_day_options {
     const char *trace, *drawn, *policies, *price, *speeds, *intervals; /* lists */
     const char *plans, *write, *times;
@@ -113,7 +113,7 @@ struct ht_day_options {
     int64_t keep_nodes; /* of policy restart; 0: as many as at first */
 };
 
-/* A spot trace that happens to processes (harness/elastic/replay.h). */
+/* A spot trace that happens to processes (harness/days/replay.h). */
 struct ht_replay_options {
     double speed;
     int64_t changes, drill_changes;

@@ -51,6 +51,10 @@ run 0 elastic fsdp "${common[@]}" "${drill[@]}" --store drills --drills 1 --seed
 grep -q "^drill 1001: full:[0-9:]*: ok, 2 incarnations" out || fail "a full disk: $(cat out)"
 [ ! -e drills ] || fail "left: $(find drills | head)"
 
+# A node lost with its stores just after the first save: with its copies on other nodes, or the training begins anew.
+run 0 elastic fsdp "${common[@]}" --store first --steps 6 --every 3 --inject node:3:628241
+[ "$(state first 'd["saved"], d["safe"]')" = "(6, 6)" ] || fail "the first save: $(cat first/elastic/state.json)"
+
 # Two nodes lost one after the other, each with its stores: the second one's shards are on others by then.
 run 0 elastic fsdp "${common[@]}" --store lost --steps 9 --every 1 --inject node:3:1 --inject node:7:0 --json
 [ "$(json <(tail -n 1 out) '(d["status"], [(r["from_step"] > 0, r["whole"]) for r in d["recoveries"]])')" = "('ok', [(True, True), (True, True)])" ] ||

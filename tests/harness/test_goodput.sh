@@ -87,6 +87,9 @@ if "$python" -c 'import matplotlib' 2>/dev/null; then
         [ -s "mine/figures/$f.png" ] || fail "report did not draw $f"
     done
     grep -q "Days on spot instances" mine/report.html || fail "the page has no days"
+    touch -d '1 hour ago' mine/results.json # as where results.csv came with a merge
+    run 0 report mine
+    grep -q "^mine/results.json: is older than results.csv beside it, which was taken$" out || fail "a stale results.json: $(cat out)"
     rm mine/results.json # as in a clone
     run 0 report mine
     [ -s mine/figures/day-mine-1.png ] || fail "report of results.csv removes the figures"

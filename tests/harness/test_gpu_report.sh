@@ -38,7 +38,7 @@ for file in README.md report.json parity.csv ranks.csv step.csv offload.csv prof
     [ -s "done/$file" ] || fail "$file is missing"
 done
 tar -xzf done/logs.tar.gz || fail "the archive cannot be read"
-[ -s logs/trace.json ] || fail "the archive has no trace"
+[ -s logs/autohete.trace.json ] || fail "the archive has no trace"
 [ "$(cat logs/*-step-hetbench.cmd | grep -c "train in_memory --model bench/gpt-256.yaml")" = 1 ] &&
     [ "$(cat logs/*-step-hetbench.out | grep -c '"losses"')" = 1 ] || fail "the archive has no output of the step: $(ls logs)"
 sed -n '/^== summary/,$p' out >summary
@@ -106,7 +106,7 @@ EOF
 while read -r name; do cp tools/compute-sanitizer "bin/$name"; done <named
 chmod +x tools/* bin/*
 PATH=$PWD/tools:$PATH "$python" "$report" --rehearse --bin bin --out sanitized --budget sanitizer=3 --part sanitizer >out 2>&1 || true
-for line in "^NOT sanitizer.* ran=6 of=7" "^ *memcheck test_cuda_ops: not run to its end: no time was left" \
+for line in "^NOT sanitizer.* ran=9 of=10" "^ *memcheck test_cuda_ops: not run to its end: no time was left" \
     "^ *memcheck test_cuda_attention: ERROR SUMMARY: 0 errors" \
     "^ *racecheck test_cuda_ops: RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)$"; do
     sed -n '/^== summary/,$p' out | grep -q -e "$line" || fail "the summary has no '$line': $(tail -n 20 out)"

@@ -68,6 +68,7 @@ for p in d["policies"]:
         parts = s["useful_s"] + s["lost_s"] + s["stalls_s"] + s["other_s"]
         assert abs(parts - (1800 if side == "simulated" else 100 * p["wall_s"])) < 1e-3 * parts, (side, s)
 PY
+grep -q "^replay: ${policies%%,*}, [0-9]* of 18 s, event [0-9]* of [0-9]*, incarnation [0-9]*$" err || fail "no progress where standard error is no terminal: $(cat err)"
 [ "$(wc -l <replay.csv)" = $((1 + $(tr , '\n' <<<"$policies" | wc -l))) ] || fail "replay.csv: $(cat replay.csv)"
 
 # A policy that keeps its shape waits while a node is lacking: it trains on four nodes or not at all.

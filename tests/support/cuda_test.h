@@ -12,7 +12,8 @@
  * Everything is enqueued on one stream that does not wait for the default one, as in training. On the CPU work on any
  * other stream aborts the test.
  *
- * HT_CUDA_TEST_SMALL=1: on a GPU, too, only the shapes that the CPU has. compute-sanitizer needs it.
+ * HT_CUDA_TEST_SMALL=1: on a GPU, too, only the shapes that the CPU has, once. compute-sanitizer needs it. A test's name as
+ * argument runs that test alone.
  */
 #ifndef HT_TESTS_CUDA_TEST_H
 #define HT_TESTS_CUDA_TEST_H
@@ -318,9 +319,12 @@ static inline void plant(const struct cuda_test *tests, int n_tests, const uint6
 }
 #endif
 
-static inline int cuda_test_main(const struct cuda_test *tests, int n_tests)
+static inline int cuda_test_main(const struct cuda_test *tests, int n_tests, const char *only)
 {
-    int n = 0;
+    int n = 0, first = 0;
+    while (only && first < n_tests && strcmp(tests[first].name, only) != 0) first++;
+    expect(!only || first < n_tests, "no test is named %s", only ? only : "");
+    if (only) tests += first, n_tests = 1;
     struct ht_error err = {};
     if (cudaGetDeviceCount(&n) != cudaSuccess || n == 0) {
         printf("SKIP: no CUDA device\n");
@@ -332,7 +336,7 @@ static inline int cuda_test_main(const struct cuda_test *tests, int n_tests)
     cuda.gemm = ht_cuda_gemm_create(workspace, HT_CUDA_GEMM_WORKSPACE_BYTES, &err);
     expect(cuda.gemm != NULL && n_tests <= MAX_TESTS, "%s", err.text);
     uint64_t hashes[MAX_TESTS];
-    int rounds = 2;
+    int rounds = emulated && getenv("HT_CUDA_TEST_SMALL") ? 1 : 2;
 #ifdef HT_CUDA_EMULATED
     static const char *const names[] = {"forward", "reverse", "lockstep", "random"};
     const char *given = getenv("HT_CUDA_TEST_SEED");
@@ -368,10 +372,10 @@ static inline int cuda_test_main(const struct cuda_test *tests, int n_tests)
 }
 
 #define CUDA_TEST_MAIN(...)                                                                                            \
-    int main(void)                                                                                                     \
+    int main(int argc, char **argv)                                                                                    \
     {                                                                                                                  \
         static const struct cuda_test tests[] = {__VA_ARGS__};                                                         \
-        return cuda_test_main(tests, (int)(sizeof(tests) / sizeof(tests[0])));                                         \
+        return cuda_test_main(tests, (int)(sizeof(tests) / sizeof(tests[0])), argc > 1 ? argv[1] : NULL);              \
     }
 
 #endif
