@@ -29,6 +29,11 @@
  * Language Models Using Model Parallelism", 2019): consecutive devices, which all-reduce activations twice a block each
  * way. With one stage a pipeline it is tensor and data parallelism alone: pipelines=2,2 tp=2 on four devices.
  *
+ * widths=1,1,2 gives the stages widths of their own, as planners choose that look at each stage by itself (Zheng et al.,
+ * "Alpa: Automating Inter- and Intra-Operator Parallelism for Distributed Deep Learning", OSDI 2022; Liu et al., "Aceso:
+ * Efficient Parallel DNN Training through Iterative Bottleneck Alleviation", EuroSys 2024). What crosses a boundary is the
+ * same on all parts, so each part of the next stage gets it whole from one of this stage.
+ *
  * place= puts the stages on any devices: part after part, stage after stage, pipeline after pipeline. order=1 is the
  * place that Megatron-LM gives them (Narayanan et al., Sec. 3): parts of a stage beside each other, then the stages that
  * hold the same blocks, then the next blocks. For two pipelines of two stages, tp 2: place=0-1,4-5,2-3,6-7.
@@ -53,6 +58,7 @@
     {"blocks", "blocks of each stage, of one pipeline after the other", .min = 1, .max = -1, .kind = HT_VARIABLE_LIST},\
     {"halves", "the same in half blocks: attention or MLP; in place of blocks", .min = 1, .max = 1 << 16, .kind = HT_VARIABLE_LIST},\
     {"tp", "tensor-parallel parts of each stage, a device each", .min = 1, .max = 1 << 16},                            \
+    {"widths", "the same of each stage of a pipeline; in place of tp", .min = 1, .max = 1 << 14, .kind = HT_VARIABLE_LIST},\
     {"place", "devices of parts, stages, pipelines, one after the other", .kind = HT_VARIABLE_RANKS},                  \
     {"order", "1: Megatron-LM's place: tensor, data, pipeline", .max = 1},                                             \
     {"sequence", "1: the parts cut norms, residuals and dropout, too, by tokens", .max = 1}
@@ -80,18 +86,20 @@ static enum ht_status style_of(const struct ht_system *self, const struct ht_sce
 {
     const struct ht_variable *pipelines = ht_plan_variable(plan, "pipelines"), *l = ht_plan_variable(plan, "l");
     const struct ht_variable *halves = ht_plan_variable(plan, "halves"), *tp = ht_plan_variable(plan, "tp"),
-                             *place = ht_plan_variable(plan, "place"),
+                             *place = ht_plan_variable(plan, "place"), *widths = ht_plan_variable(plan, "widths"),
                              *blocks = halves ? halves : ht_plan_variable(plan, "blocks");
     int64_t ranks = ht_scenario_ranks(scenario), micro_batches = ht_scenario_micro_batches(scenario);
     *layout = NULL;
     enum ht_status status =
         ht_layout_pipelines(scenario, pipelines ? pipelines->n : 1, pipelines ? pipelines->values : &ranks,
                             l ? l->values : &micro_batches, tp ? (int32_t)tp->value : 1, err, layout);
+    if (!status && widths) status = ht_layout_widen(*layout, scenario, widths->n, widths->values, err);
     if (!status && place) status = ht_layout_place(*layout, scenario, place->n, place->values, err);
     if (!status && ht_plan_get(plan, "sequence") && (*layout)->tp > 1)
         status = ht_layout_cut_rows(*layout, scenario, err);
     if (status) return status;
-    if ((*layout)->n_replicas == 1 && (*layout)->tp == 1 && !place && !halves) { /* the same as without a layout */
+    if ((*layout)->n_replicas == 1 && (*layout)->tp == 1 && !place && !halves &&
+        !widths) { /* the same as without a layout */
         ht_layout_destroy(*layout);
         *layout = NULL;
     }
@@ -149,6 +157,20 @@ static enum ht_status set_gradients(const struct ht_settings *settings, struct h
     return HT_OK;
 }
 
+/* Adds the parts of stages to the plan. */
+static enum ht_status set_parts(const struct ht_settings *settings, struct ht_error *err, struct ht_plan *out)
+{
+    const struct ht_variable *tp = ht_setting_variable(settings, "tp"),
+                             *widths = ht_setting_variable(settings, "widths");
+    bool sequence = ht_setting(settings, "sequence", 0);
+    if (widths && (tp || sequence))
+        return ht_fail(err, HT_BAD_INPUT, "widths is set beside %s; expected one of them", tp ? "tp" : "sequence=1");
+    if (tp) ht_plan_set(out, "tp", tp->value);
+    if (widths) ht_plan_set_vector(out, widths);
+    if (sequence) ht_plan_set(out, "sequence", 1);
+    return HT_OK;
+}
+
 /* Adds the place of every stage to the plan: the forced one, or Megatron-LM's, in which part p of stage q of pipeline k
    is on device (q N + k) tp + p, with N pipelines. */
 static enum ht_status set_place(const struct ht_scenario *scenario, const struct ht_settings *settings, int64_t tp,
@@ -158,6 +180,8 @@ static enum ht_status set_place(const struct ht_scenario *scenario, const struct
                              *place = ht_setting_variable(settings, "place");
     bool by_order = ht_setting(settings, "order", 0);
     int64_t n = ht_scenario_ranks(scenario), all = pipelines ? pipelines->n : 1, each = n / all;
+    if (by_order && ht_setting_variable(settings, "widths"))
+        return ht_fail(err, HT_BAD_INPUT, "widths is set beside order=1; expected place");
     if (place && by_order) return ht_fail(err, HT_BAD_INPUT, "place and order are both set; expected one of them");
     if (place) ht_plan_set_vector(out, place);
     if (!by_order) return HT_OK;
@@ -182,12 +206,13 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
     (void)profile;
     const struct ht_variable *blocks = ht_setting_variable(settings, "blocks"),
                              *halves = ht_setting_variable(settings, "halves");
+    const struct ht_variable *widths = ht_setting_variable(settings, "widths");
     bool chunks = self->variant == HT_PIPE_INTERLEAVED;
     const struct ht_variable *pipelines = ht_setting_variable(settings, "pipelines");
     int64_t deepest = pipelines ? 1 : ht_scenario_ranks(scenario), tp = ht_setting(settings, "tp", 1);
     for (int32_t k = 0; pipelines && k < pipelines->n; k++)
         if (pipelines->values[k] > deepest) deepest = pipelines->values[k];
-    int64_t stages = deepest < tp ? 1 : deepest / tp;
+    int64_t stages = widths ? widths->n : deepest < tp ? 1 : deepest / tp;
     struct ht_layout *layout;
     struct ht_pipe_style style;
     *out = (struct ht_plan){.planned_bytes = {-1, 0, 0, 0}};
@@ -198,9 +223,8 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
     if (blocks && halves) return ht_fail(err, HT_BAD_INPUT, "blocks and halves are both set; expected one of them");
     if (blocks) ht_plan_set_vector(out, blocks);
     if (halves) ht_plan_set_vector(out, halves);
-    if (ht_setting_variable(settings, "tp")) ht_plan_set(out, "tp", tp);
-    if (ht_setting(settings, "sequence", 0)) ht_plan_set(out, "sequence", 1);
-    status = set_place(scenario, settings, tp, err, out);
+    status = set_parts(settings, err, out);
+    if (!status) status = set_place(scenario, settings, tp, err, out);
     if (!status) status = set_gradients(settings, err, out);
     if (!status) status = ht_pipe_plan_recomputation(scenario, settings, self->variant == HT_PIPE_AFAB, err, out);
     if (status) return status;

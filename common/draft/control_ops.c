@@ -156,6 +156,7 @@ static void keep(struct ht_rebuild *r, int32_t at)
     if (op->name[0]) ht_op_name(r->out, "%.16s", op->name);
     ht_op_priority(r->out, op->priority);
     ht_op_match(r->out, op->match);
+    ht_op_across(r->out, op->across - 1);
     ht_op_when(r->out, (enum ht_when)op->when);
     wait_as_before(r, at);
     charge_as(r, at, x ? x->log_bytes : 0);

@@ -58,7 +58,7 @@ static int32_t add(struct ht_draft *g, enum ht_tensor_class class, int32_t unit,
     struct ht_tensor t = {.class = class, .label = ht_draft_label(g, unit, mb), .bytes = bytes, .rank = rank};
     if (bytes == 0) return -1;
     if (class != HT_CHECKPOINT && class != HT_ACT_GRAD && class != HT_WORKSPACE) /* every part has these alike */
-        t.part = g->part, t.parts = g->layout->tp;
+        t.part = g->part, t.parts = ht_layout_width_at(g->layout, rank);
     return ht_add_tensor(g->schedule, t);
 }
 
@@ -96,7 +96,7 @@ static int32_t shard(struct ht_draft *g, enum ht_tensor_class class, int32_t uni
                                                          .shard_begin = x->begin,
                                                          .shard_end = x->end,
                                                          .part = g->part,
-                                                         .parts = g->layout->tp,
+                                                         .parts = ht_layout_width_at(g->layout, holder(g, unit)),
                                                          .sharded = true,
                                                          .rank = holder(g, unit)});
 }
@@ -118,12 +118,29 @@ static void add_parameters(struct ht_draft *g, int32_t u)
 }
 
 /* Adds the row of what some sub-ops of a block keep. */
-static int32_t add_kept(struct ht_draft *g, int32_t u, int32_t j, unsigned sub_ops)
+static int32_t add_kept(struct ht_draft *g, int32_t u, int32_t j, unsigned sub_ops, int32_t rank)
 {
     const struct ht_scenario *sc = g->scenario;
     int64_t bytes = ht_sub_ops_activation_bytes(&sc->model, sub_ops, g->micro_batch, sc->seq, sc->numerics.param);
-    int32_t row = add(g, HT_ACTIVATION, u, j, bytes, holder(g, u));
+    int32_t row = add(g, HT_ACTIVATION, u, j, bytes, rank);
     g->schedule->tensors[row].label.sub_ops = sub_ops;
+    return row;
+}
+
+/* Returns the rank that has a row about a unit's input: this one, or, if the part does not have the unit, that of the unit
+   before it; -1: it has neither. */
+static int32_t beside(const struct ht_draft *g, int32_t rank, int32_t u)
+{
+    return rank < 0 && u > 0 ? holder(g, u - 1) : rank;
+}
+
+/* Adds a row of a unit's input, X(u,j) of class CHECKPOINT or dX(u,j). */
+static int32_t add_stream(struct ht_draft *g, enum ht_tensor_class class, int32_t u, int32_t j, int32_t rank)
+{
+    const struct ht_scenario *sc = g->scenario;
+    int64_t bytes = ht_unit_input_bytes(&sc->model, ht_draft_unit(g, u), g->micro_batch, sc->seq, sc->numerics.param);
+    int32_t row = add(g, class, u, j, bytes, rank);
+    if (row >= 0) g->schedule->tensors[row].label.sub_ops = HT_ALL_SUB_OPS;
     return row;
 }
 
@@ -131,19 +148,20 @@ static int32_t add_kept(struct ht_draft *g, int32_t u, int32_t j, unsigned sub_o
    gradient of that (draft_extra.h). */
 static void add_activations_of_half(struct ht_draft *g, int32_t u, int32_t j)
 {
-    const struct ht_scenario *sc = g->scenario;
     unsigned half = ht_draft_sub_ops(g, u), kept = half & ~(1u << HT_SUB_PROJ);
-    int64_t input = ht_unit_input_bytes(&sc->model, ht_draft_unit(g, u), g->micro_batch, sc->seq, sc->numerics.param);
-    int32_t at = ht_draft_at(g, u, j), row;
+    int32_t at = ht_draft_at(g, u, j), before = ht_draft_at(g, u - 1, j), row;
     if (half == HT_ATTENTION_HALF) {
-        g->x[at] = add(g, HT_CHECKPOINT, u, j, input, forward_rank(g, u));
-        g->dx[at] = add(g, HT_ACT_GRAD, u, j, input, holder(g, u));
-        g->schedule->tensors[g->x[at]].label.sub_ops = g->schedule->tensors[g->dx[at]].label.sub_ops = HT_ALL_SUB_OPS;
+        g->x[at] = add_stream(g, HT_CHECKPOINT, u, j, beside(g, forward_rank(g, u), u));
+        g->dx[at] = add_stream(g, HT_ACT_GRAD, u, j, beside(g, holder(g, u), u));
     } else {
-        g->x[at] = add_kept(g, u, j, 1u << HT_SUB_PROJ);
-        g->dx[at] = g->dx[ht_draft_at(g, u - 1, j)];
+        if (g->dx[before] < 0) g->dx[before] = add_stream(g, HT_ACT_GRAD, u - 1, j, holder(g, u));
+        g->x[at] = add_kept(g, u, j, 1u << HT_SUB_PROJ, beside(g, holder(g, u), u));
+        g->dx[at] = g->dx[before];
+        /* Each part has it alike, and ranks of different widths share it. */
+        if (g->layout->stage_begin) g->schedule->tensors[g->x[at]].part = 0, g->schedule->tensors[g->x[at]].parts = 1;
     }
-    row = add_kept(g, u, j, kept);
+    if (holder(g, u) < 0) return;
+    row = add_kept(g, u, j, kept, holder(g, u));
     for (int s = 0; s < HT_N_SUB_OPS; s++)
         if (kept >> s & 1) g->a[at][s] = row;
 }
@@ -152,14 +170,15 @@ static void add_activations(struct ht_draft *g, int32_t u, int32_t j)
 {
     const struct ht_scenario *sc = g->scenario;
     int32_t unit = ht_draft_unit(g, u), at = ht_draft_at(g, u, j), rank = holder(g, u);
-    int64_t input = ht_unit_input_bytes(&sc->model, unit, g->micro_batch, sc->seq, sc->numerics.param);
     int64_t kept = ht_unit_activation_bytes(&sc->model, unit, g->micro_batch, sc->seq, sc->numerics.param);
+    if (beside(g, rank, u) < 0) return;
     if (ht_is_half(ht_draft_sub_ops(g, u))) {
         add_activations_of_half(g, u, j);
         return;
     }
-    g->x[at] = add(g, HT_CHECKPOINT, u, j, input, forward_rank(g, u));
-    g->dx[at] = add(g, HT_ACT_GRAD, u, j, input, rank);
+    g->x[at] = add_stream(g, HT_CHECKPOINT, u, j, beside(g, forward_rank(g, u), u));
+    g->dx[at] = add_stream(g, HT_ACT_GRAD, u, j, beside(g, rank, u));
+    if (rank < 0) return;
     int32_t row = add(g, HT_ACTIVATION, u, j, kept, rank);
     for (int s = 0; s < HT_N_SUB_OPS; s++) g->a[at][s] = row;
     if (u == g->n_units - 1)
@@ -208,15 +227,20 @@ static void add_whole(struct ht_draft *g, int32_t u)
 void ht_draft_add_rows(struct ht_draft *g)
 {
     for (int32_t u = 0; u < g->n_units; u++) {
-        add_parameters(g, u);
+        ht_draft_turn_to_stage(g, beside(g, holder(g, u), u));
+        if (holder(g, u) >= 0) add_parameters(g, u);
         for (int32_t j = 0; j < g->own_mb; j++) {
             ht_draft_turn_to(g, j);
             add_activations(g, u, j);
         }
         ht_draft_turn_to(g, -1);
     }
+    ht_draft_turn_to_stage(g, holder(g, g->table));
     if (g->table) add_parameters(g, g->table);
-    for (int32_t u = 0; u < g->n_units + (g->table > 0) && g->sharded; u++) add_whole(g, u);
+    for (int32_t u = 0; u < g->n_units + (g->table > 0) && g->sharded; u++) {
+        ht_draft_turn_to_stage(g, holder(g, u));
+        if (holder(g, u) >= 0) add_whole(g, u);
+    }
 }
 
 void ht_draft_place(struct ht_draft *g, int32_t tensor, enum ht_tier tier)
@@ -273,11 +297,13 @@ void ht_draft_init(struct ht_draft *g, const struct ht_scenario *scenario, const
 {
     const struct ht_replica *x = &layout->replicas[replica];
     int64_t rows = layout->n_units + 1;
-    struct ht_scenario *of_part = layout->tp > 1 ? HT_NEW(struct ht_scenario) : NULL;
-    if (of_part) {
-        *of_part = *scenario;
-        of_part->model = ht_model_part(&scenario->model, part, layout->tp);
-        of_part->model.sequence = layout->sequence;
+    int32_t models = layout->tp == 1 ? 0 : layout->stage_begin ? layout->n_stages : 1;
+    struct ht_scenario *of_part = models ? HT_NEW_ARRAY(struct ht_scenario, models) : NULL;
+    for (int32_t i = 0; i < models; i++) {
+        of_part[i] = *scenario;
+        if (part >= ht_layout_width(layout, i)) continue; /* the part does not have this stage */
+        of_part[i].model = ht_model_part(&scenario->model, part, ht_layout_width(layout, i));
+        of_part[i].model.sequence = layout->sequence;
     }
     *g = (struct ht_draft){.scenario = of_part ? of_part : scenario,
                            .layout = layout,
@@ -312,6 +338,12 @@ void ht_draft_init(struct ht_draft *g, const struct ht_scenario *scenario, const
     g->cast_on_use = HT_NEW_ARRAY(bool, rows);
     g->realloc_on_step = HT_NEW_ARRAY(bool, rows);
     g->state->gathered = HT_NEW_ARRAY(bool, rows);
+}
+
+void ht_draft_turn_to_stage(struct ht_draft *g, int32_t rank)
+{
+    if (g->layout->stage_begin && g->layout->tp > 1 && rank >= 0)
+        g->scenario = &g->state->of_part[ht_layout_stage(g->layout, g->replica, rank)];
 }
 
 struct ht_schedule *ht_draft_free(struct ht_draft *g)

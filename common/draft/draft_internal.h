@@ -13,7 +13,9 @@
 
 /* State that a draft keeps for itself. In the flags of a program see struct ht_program. */
 struct ht_draft_state {
-    struct ht_scenario *of_part;  /* owned copy of the scenario with one part's model if tp > 1, else NULL */
+    struct ht_scenario
+        *of_part; /* owned copies of the scenario with one part's model if tp > 1, else NULL: one, or of each
+                                     stage if these are of different widths */
     struct ht_layout *own_layout; /* the layout if ht_draft_begin made it, else NULL */
     struct ht_lanes *all_lanes;   /* [sharers]; NULL in a pipeline */
 
@@ -41,6 +43,8 @@ void ht_draft_init(struct ht_draft *g, const struct ht_scenario *scenario, const
                    int32_t replica, int32_t part, const char *name);
 /* Adds the draft's rows on `rank`, or where `holder`, `forward_rank` and `table` say. */
 void ht_draft_add_rows(struct ht_draft *g);
+/* Makes the scenario with the part's model of the stage of a rank that of the draft; rank -1 changes nothing. */
+void ht_draft_turn_to_stage(struct ht_draft *g, int32_t rank);
 /* Frees all but the graph and returns it. */
 struct ht_schedule *ht_draft_free(struct ht_draft *g);
 

@@ -70,11 +70,28 @@ struct ht_range ht_layout_params(const struct ht_layout *l, const struct ht_mode
     return ht_sub_ops_params(part, l->units[unit].unit, l->units[unit].sub_ops);
 }
 
+/* Returns the stage of the nth rank of a replica. */
+static int32_t stage_at(const struct ht_layout *l, int32_t n)
+{
+    int32_t stage = 0;
+    if (!l->stage_begin) return n / l->tp;
+    while (l->stage_begin[stage + 1] <= n) stage++;
+    return stage;
+}
+
+/* Returns the part at a place. The stages' widths are the same in all replicas. */
+static int32_t part_at(const struct ht_layout *l, int32_t place)
+{
+    if (!l->stage_begin) return place % l->tp; /* tp divides every replica's ranks */
+    int32_t n = place % l->stage_begin[l->n_stages];
+    return n - l->stage_begin[stage_at(l, n)];
+}
+
 /* Gives every rank the whole unit, or the whole of its tensor-parallel part. */
 static void copy(const struct ht_scenario *sc, int32_t unit, struct ht_layout *l)
 {
     for (int32_t r = 0; r < l->n_ranks; r++) {
-        struct ht_model part = ht_model_part(&sc->model, ht_layout_part(l, r), l->tp);
+        struct ht_model part = ht_model_part(&sc->model, ht_layout_part(l, r), ht_layout_width_at(l, r));
         struct ht_range all = ht_layout_params(l, &part, unit);
         l->shards[unit * l->n_ranks + r] = (struct ht_shard){all.begin, all.end, all.end - all.begin};
     }
@@ -240,6 +257,37 @@ enum ht_status ht_layout_pipelines(const struct ht_scenario *sc, int32_t n, cons
     return HT_OK;
 }
 
+enum ht_status ht_layout_widen(struct ht_layout *l, const struct ht_scenario *sc, int32_t n, const int64_t *widths,
+                               struct ht_error *err)
+{
+    char dimension[64];
+    int64_t all = 0;
+    for (int32_t i = 0; i < n; i++) {
+        all += widths[i];
+        if (ht_model_cannot_part(&sc->model, (int32_t)widths[i], dimension, sizeof(dimension)))
+            return ht_fail(err, HT_BAD_INPUT, "width %lld of stage %d does not divide the %s of %s",
+                           (long long)widths[i], i, dimension, sc->model.name);
+    }
+    for (int32_t k = 0; k < l->n_replicas; k++)
+        if (l->replicas[k].n_ranks != all)
+            return ht_fail(err, HT_BAD_INPUT, "widths adds up to %lld devices; expected the %d of pipeline %d",
+                           (long long)all, l->replicas[k].n_ranks, k);
+    if (sc->model.tied && widths[0] != widths[n - 1])
+        return ht_fail(
+            err, HT_INFEASIBLE,
+            "%s ties its head to the token table, and the first stage has %lld parts, the last one %lld: expected "
+            "as many, or an untied model",
+            sc->model.name, (long long)widths[0], (long long)widths[n - 1]);
+    l->n_stages = n;
+    l->stage_begin = HT_NEW_ARRAY(int32_t, n + 1);
+    for (int32_t i = 0; i < n; i++) {
+        l->stage_begin[i + 1] = l->stage_begin[i] + (int32_t)widths[i];
+        l->tp = (int32_t)ht_max(l->tp, widths[i]);
+    }
+    for (int32_t u = 0; u < l->n_units; u++) copy(sc, u, l);
+    return HT_OK;
+}
+
 enum ht_status ht_layout_place(struct ht_layout *l, const struct ht_scenario *sc, int32_t n, const int64_t *place,
                                struct ht_error *err)
 {
@@ -254,7 +302,7 @@ enum ht_status ht_layout_place(struct ht_layout *l, const struct ht_scenario *sc
                            (long long)rank, n - 1);
         if (l->place_of[rank] >= 0)
             return ht_fail(err, HT_BAD_INPUT, "place names device %lld twice: expected each once", (long long)rank);
-        if (i % l->tp && rank < place[i - 1])
+        if (part_at(l, i) && rank < place[i - 1])
             return ht_fail(
                 err, HT_BAD_INPUT,
                 "place has device %lld behind %lld in one stage: expected a stage's devices in ascending order",
@@ -292,14 +340,30 @@ enum ht_status ht_layout_cut_rows(struct ht_layout *l, const struct ht_scenario 
     return HT_OK;
 }
 
+int32_t ht_layout_width(const struct ht_layout *l, int32_t stage)
+{
+    return l->stage_begin ? l->stage_begin[stage + 1] - l->stage_begin[stage] : l->tp;
+}
+
+int32_t ht_layout_width_at(const struct ht_layout *l, int32_t rank)
+{
+    return l->stage_begin ? ht_layout_width(l, stage_at(l, l->place_of[rank] % l->stage_begin[l->n_stages])) : l->tp;
+}
+
+int32_t ht_layout_stages(const struct ht_layout *l, const struct ht_replica *x)
+{
+    return l->stage_begin ? l->n_stages : x->n_ranks / l->tp;
+}
+
 int32_t ht_layout_rank(const struct ht_layout *l, int32_t replica, int32_t stage, int32_t part)
 {
-    return l->rank_at[l->replicas[replica].first_place + stage * l->tp + part];
+    int32_t first = l->stage_begin ? l->stage_begin[stage] : stage * l->tp;
+    return part < ht_layout_width(l, stage) ? l->rank_at[l->replicas[replica].first_place + first + part] : -1;
 }
 
 int32_t ht_layout_part(const struct ht_layout *l, int32_t rank)
 {
-    return l->place_of[rank] % l->tp; /* tp divides every replica's ranks */
+    return part_at(l, l->place_of[rank]);
 }
 
 const int32_t *ht_layout_stage_ranks(const struct ht_layout *l, int32_t rank)
@@ -311,7 +375,7 @@ int32_t ht_layout_stage(const struct ht_layout *l, int32_t replica, int32_t rank
 {
     const struct ht_replica *x = &l->replicas[replica];
     int32_t at = l->place_of[rank] - x->first_place;
-    return at >= 0 && at < x->n_ranks ? at / l->tp : -1;
+    return at >= 0 && at < x->n_ranks ? stage_at(l, at) : -1;
 }
 
 void ht_layout_destroy(struct ht_layout *l)
@@ -320,6 +384,7 @@ void ht_layout_destroy(struct ht_layout *l)
     free(l->replicas);
     free(l->rank_at);
     free(l->place_of);
+    free(l->stage_begin);
     free(l->units);
     free(l->shards);
     free(l);

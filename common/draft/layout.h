@@ -21,6 +21,13 @@
  *     rank at the place  0 1 2 3 4 5 6 7     unless a plan says otherwise
  *                        0 1 4 5 2 3 6 7     Megatron-LM's order: tensor, then data, then pipeline (Narayanan et al. 2021)
  *
+ * Stages may be of different widths, the same in all pipelines: then tp is the widest. Part q of the layout has those
+ * stages that have more than q parts. One pipeline with widths 1, 2:
+ *
+ *     stage              0 1 1
+ *     part               0 0 1
+ *     place              0 1 2
+ *
  * Shards cut a unit's parameters, gradient and optimizer states over the ranks, in rank order. They may be uneven or
  * empty. Even shards are padded to one size, so that every rank moves and steps the same amount. Without sharding every
  * rank holds every unit whole. In a pipeline a whole unit is on the rank of its stage (common/schedule/pipeline.h); its
@@ -75,13 +82,15 @@ enum ht_sharding {
 struct ht_layout {
     enum ht_sharding sharding;
     int32_t n_ranks, n_units, n_replicas;
-    int32_t tp;                   /* tensor-parallel degree of every stage; 1: no tensor parallelism */
-    bool sequence;                /* the parts of a stage cut norms and residuals by rows, too (common/model/model.h) */
-    int32_t *rank_at, *place_of;  /* [n_ranks] rank at a place, and its inverse */
-    int32_t n_micro_batches;      /* of the iteration, over all replicas */
-    int32_t rounds;               /* micro-batches of the replica that has most */
-    bool alike;                   /* all replicas have equally many micro-batches, of one size */
-    struct ht_replica *replicas;  /* [n_replicas]; data-parallel: [n_ranks] */
+    int32_t tp;                  /* tensor-parallel degree of every stage, or of the widest; 1: no tensor parallelism */
+    int32_t n_stages;            /* of each pipeline whose stages are of different widths; 0: they are not */
+    int32_t *stage_begin;        /* [n_stages + 1] its stages' first places, from 0; NULL: stages are of one width */
+    bool sequence;               /* the parts of a stage cut norms and residuals by rows, too (common/model/model.h) */
+    int32_t *rank_at, *place_of; /* [n_ranks] rank at a place, and its inverse */
+    int32_t n_micro_batches;     /* of the iteration, over all replicas */
+    int32_t rounds;              /* micro-batches of the replica that has most */
+    bool alike;                  /* all replicas have equally many micro-batches, of one size */
+    struct ht_replica *replicas; /* [n_replicas]; data-parallel: [n_ranks] */
     struct ht_layout_unit *units; /* [n_units]: the model's, unless ht_layout_halve has cut blocks */
     struct ht_shard *shards;      /* [n_units * n_ranks]; in a pipeline: what a rank holds of its stage's units */
 };
@@ -114,6 +123,10 @@ enum ht_status ht_layout_planned(const struct ht_scenario *sc, enum ht_sharding 
 enum ht_status ht_layout_pipelines(const struct ht_scenario *scenario, int32_t n, const int64_t *ranks,
                                    const int64_t *micro_batches, int32_t tp, struct ht_error *err,
                                    struct ht_layout **out);
+/* Gives the stages of every pipeline of a layout of tp 1 widths of their own, parts of each stage. HT_BAD_INPUT if they do
+   not add up to each pipeline's ranks, or if one does not divide the model. */
+enum ht_status ht_layout_widen(struct ht_layout *l, const struct ht_scenario *scenario, int32_t n_stages,
+                               const int64_t *widths, struct ht_error *err);
 /* Puts rank place[i] at place i. HT_BAD_INPUT unless n ranks are all of the cluster's, each once, and the ranks of a
    stage ascend. */
 enum ht_status ht_layout_place(struct ht_layout *l, const struct ht_scenario *scenario, int32_t n, const int64_t *place,
@@ -126,10 +139,14 @@ void ht_layout_halve(struct ht_layout *l, const struct ht_scenario *scenario, co
 /* Cuts norms and residuals into the parts, too. HT_BAD_INPUT if tp does not divide a micro-batch's tokens. */
 enum ht_status ht_layout_cut_rows(struct ht_layout *l, const struct ht_scenario *scenario, struct ht_error *err);
 
-/* Returns the rank that has this part of a replica's stage; returns the part that a rank has. */
+/* Returns the parts of a stage; of a rank's stage; the stages of a replica. */
+int32_t ht_layout_width(const struct ht_layout *l, int32_t stage);
+int32_t ht_layout_width_at(const struct ht_layout *l, int32_t rank);
+int32_t ht_layout_stages(const struct ht_layout *l, const struct ht_replica *x);
+/* Returns the rank that has this part of a replica's stage, -1 if the stage is narrower; returns the part that a rank has. */
 int32_t ht_layout_rank(const struct ht_layout *l, int32_t replica, int32_t stage, int32_t part);
 int32_t ht_layout_part(const struct ht_layout *l, int32_t rank);
-/* Returns the ranks of a rank's stage, [tp] ascending. */
+/* Returns the ranks of a rank's stage, ascending. */
 const int32_t *ht_layout_stage_ranks(const struct ht_layout *l, int32_t rank);
 /* Returns a rank's stage in a replica; -1: it has none. */
 int32_t ht_layout_stage(const struct ht_layout *l, int32_t replica, int32_t rank);

@@ -35,7 +35,7 @@ static int32_t pass(struct ht_draft *g, enum ht_op_kind kind, const char *letter
     if (sub_ops != HT_ALL_SUB_OPS && kind == HT_OP_RECOMPUTE && !ht_arch_gated(w.arch))
         w.sub_ops &= ~(1u << HT_SUB_FC2);
     w.free = !w.sub_ops;
-    w.tp = g->layout->tp;
+    w.tp = ht_layout_width_at(g->layout, g->rank);
     int32_t op = ht_add_op(g->schedule, kind, g->lanes->compute, about, add_work(g, w));
     if (sub_ops == HT_ALL_SUB_OPS) ht_draft_name(g, letter, unit, mb);
     ht_charge_work(g->schedule, g->links, 0);

@@ -14,6 +14,7 @@ static void add_lanes_of(struct ht_pipe *g, int32_t rank)
     struct ht_lanes *l = &g->lanes[rank];
     bool several = g->shape.ranks > 1, offloads = ht_pipe_offloads(g);
     *l = HT_NO_LANES;
+    if (!ht_pipe_takes_part(g, rank)) return;
     l->compute = ht_pipe_add_lane(g, "compute", HT_LANE_COMPUTE, rank);
     if (offloads) {
         l->h2d = ht_pipe_add_lane(g, "h2d", HT_LANE_H2D, rank);
@@ -85,6 +86,7 @@ static void begin_pass(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pas
     int64_t at = x - g->passes, n = at % g->n_passes;
     int32_t k = g->visit_of[at];
     struct ht_pipe_visit *v = &g->visits[rank * g->n_passes + k];
+    if (!ht_pipe_takes_part(g, rank)) return;
     if (n == 0) ht_pipe_fetch(g, rank, 0);
     if (n == v->first) ht_pipe_fetch(g, rank, k + 1);
     if (g->style->hooks.begin) g->style->hooks.begin(g, x);
@@ -113,7 +115,7 @@ static void send_on(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pass *
 static void end_pass(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pass *x)
 {
     send_on(g, rank, x);
-    if (g->style->hooks.end) g->style->hooks.end(g, x);
+    if (g->style->hooks.end && ht_pipe_takes_part(g, rank)) g->style->hooks.end(g, x);
     if (x->forward || x->micro_batch < g->d.own_mb - 1 || !ht_pipe_offloads(g)) return;
     ht_pipe_offload(g, x->stage);
     ht_pipe_step(g, x->stage);
@@ -164,6 +166,8 @@ static void emit(struct ht_pipe *g)
 static void cut(struct ht_pipe *g)
 {
     for (int32_t u = 1; u < ht_pipe_head(g); u++) {
+        if (g->holder[u] < 0) continue;
+        ht_draft_turn_to_stage(&g->d, g->holder[u]);
         unsigned dropped = ht_pipe_dropped(g, u), kept = ht_draft_sub_ops(&g->d, u) & ~dropped;
         const unsigned parts[] = {dropped, ht_pipe_is_half(g, u) ? kept & ~(1u << HT_SUB_PROJ) : kept};
         for (int32_t j = 0; j < g->d.own_mb && dropped && dropped != HT_ALL_SUB_OPS; j++)
@@ -190,7 +194,9 @@ static void add_rows(struct ht_pipe *g)
     ht_draft_add_rows(&g->d);
     cut(g);
     for (int32_t u = 0; u < g->d.n_units + (g->d.table > 0); u++) {
-        ht_draft_place(&g->d, g->d.param[u], tier);
+        if (g->holder[u] < 0) continue; /* the part does not have it */
+        g->d.cast_on_use[u] = g->d.sharded && g->d.master[u] >= 0;
+        if (!g->d.cast_on_use[u]) ht_draft_place(&g->d, g->d.param[u], tier);
         ht_draft_place_states(&g->d, u, tier);
         if (offloads) ht_draft_place(&g->d, g->d.grad[u], tier);
         if (g->d.sharded && g->style->reduce_whole) g->d.grad[u] = g->d.state->full_sum[u]; /* all of it is reduced */

@@ -61,13 +61,19 @@
  *     ZeRO-1   AG0 AG1 ..  | passes; whole gradients are summed        | RS(L+1) RS(L) .. | U
  *     ZeRO-2   AG0 AG1 ..  | passes; RS(u,j) after B(u,j), shards are summed              | U
  *
+ * With 16-bit parameters P is no shard that stays: each gather casts it from W, as in the programs, whose shards are views of
+ * the whole parameters or of W.
+ *
  * Megatron-LM's distributed optimizer gathers parameters after the steps or, overlapped, in the next forward pass: here
  * always in the latter's place. ZeRO-1 may also all-reduce the sums; then G is whole. ZeRO-2 reduces in the order of
  * passes, which is one order only if all pipelines are alike.
  *
  * Tensor parallelism: a stage may be several ranks, one per part. A draft is then one part of all stages of a pipeline.
  * Part q sends its X and dX, which are the same for all parts, to part q of the next stage. Its gradients are
- * all-reduced with those of part q of the other pipelines.
+ * all-reduced with those of part q of the other pipelines. Stages may be of different widths (common/draft/layout.h): part q of
+ * the next stage gets X from part q mod n of this stage's n, and so backward. X and dX are whole on every part, so a wider
+ * stage is sent its input several times, and parts that a narrower one does not need free theirs. Where widths differ, a
+ * stage ends between two blocks, and a tied table is on two ranks only if the first and the last stage are equally wide.
  *
  * Parameters are in host memory of the node whose rank runs the stage's backward. Every rank that uses them fetches
  * them from there. A rank has two buffers. A visit is a run of passes over the same stage: its parameters are fetched

@@ -29,7 +29,8 @@ static void append(struct ht_pipe *g, struct about a)
 {
     int32_t *ranks = HT_NEW_ARRAY(int32_t, 2 * g->d.layout->n_replicas), index = a.unit;
     struct ht_zero_group group = {.ranks = ranks, .n = ht_pipe_group(g->holders, a.unit, g->d.part, ranks)};
-    for (int32_t i = 0; i < group.n && group.n > 1; i++) {
+    bool takes_part = g->holder[a.unit] >= 0;
+    for (int32_t i = 0; i < group.n && group.n > 1 && takes_part; i++) {
         int32_t stage = ht_layout_stage(g->d.layout, g->d.replica, ranks[i]);
         if (stage < 0) continue;
         ht_pipe_turn(g, stage);
@@ -72,6 +73,7 @@ void ht_pipe_reduce(struct ht_pipe *g)
     if (ht_pipe_scatters(g)) return;
     if (g->d.sharded && !g->style->reduce_whole) a.kind = HT_OP_REDUCE_SCATTER;
     for (int32_t last = g->d.n_units - 1; last >= 0; last = a.unit - 1) {
+        ht_draft_turn_to_stage(&g->d, g->holder[last]);
         a.unit = a.kind == HT_OP_ALL_REDUCE ? bucket_of(g, last) : last;
         a.n = last - a.unit + 1;
         append(g, a);
@@ -109,6 +111,7 @@ bool ht_pipe_transpose(struct ht_pipe *g, int32_t unit)
 void ht_pipe_transpose_back(struct ht_pipe *g)
 {
     for (int32_t u = g->d.n_units - 1; u >= 0 && g->style->transposed; u--) {
+        if (g->holder[u] < 0) continue;
         ht_pipe_turn(g, ht_pipe_backward_rank(&g->shape, g->stage_of[u]));
         ht_pipe_transpose(g, u);
     }
@@ -126,6 +129,7 @@ void ht_pipe_step(struct ht_pipe *g, int32_t q)
 {
     int32_t begin = g->first[q], end = g->first[q + 1], each = g->style->step_units ? 1 : end - begin;
     char suffix[16] = "";
+    if (g->holder[begin] < 0) return; /* the part does not have the stage */
     ht_pipe_turn(g, ht_pipe_backward_rank(&g->shape, q));
     for (int32_t u = end - each; u >= begin; u -= each) {
         if (g->style->step_units) snprintf(suffix, sizeof suffix, ".%d", u);

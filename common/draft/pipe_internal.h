@@ -59,11 +59,21 @@ static inline int32_t ht_pipe_rank(const struct ht_pipe *g, int32_t rank)
 {
     return ht_layout_rank(g->d.layout, g->d.replica, rank, g->d.part);
 }
+/* Returns the parts of a rank's stages; true if the draft's part is one of them. */
+static inline int32_t ht_pipe_width(const struct ht_pipe *g, int32_t rank)
+{
+    return ht_layout_width(g->d.layout, rank);
+}
+static inline bool ht_pipe_takes_part(const struct ht_pipe *g, int32_t rank)
+{
+    return g->d.part < ht_pipe_width(g, rank);
+}
 /* Makes a rank the current one: ops are appended to its lanes. */
 static inline void ht_pipe_turn(struct ht_pipe *g, int32_t rank)
 {
     g->d.rank = ht_pipe_rank(g, rank);
     g->d.lanes = &g->lanes[rank];
+    ht_draft_turn_to_stage(&g->d, g->d.rank);
 }
 static inline bool ht_pipe_offloads(const struct ht_pipe *g)
 {
@@ -148,9 +158,12 @@ void ht_pipe_backward_pass(struct ht_pipe *g, int32_t rank, int64_t n);
 
 /* Appends the copies and messages that bring the parameters of a rank's visit. */
 void ht_pipe_fetch(struct ht_pipe *g, int32_t rank, int32_t visit);
-/* Appends the message of a boundary tensor, unless both ranks are the same. for_backward: the backward stage that waits
-   for it, or -1. */
+/* Appends the messages of a boundary tensor, unless both ranks are the same: each part of the receiver's stage gets it from
+   part q mod n of the n of the sender's. for_backward: the backward stage that waits for it, or -1. */
 void ht_pipe_send_boundary(struct ht_pipe *g, int32_t from, int32_t to, int32_t tensor, int32_t for_backward);
+/* Returns true if the draft's part passes a boundary tensor from one rank to another, and no part of the other's has it from
+   this one. */
+bool ht_pipe_keeps_boundary(const struct ht_pipe *g, int32_t from, int32_t to);
 struct ht_pipe_message {
     int32_t send, receive; /* ops */
 };

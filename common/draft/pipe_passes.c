@@ -59,6 +59,15 @@ static bool stays(const struct ht_pipe *g, int32_t unit)
     return unit == 0 || ht_pipe_dropped(g, unit) != HT_ALL_SUB_OPS || unit == segment_of(g, unit);
 }
 
+/* Frees what a pass leaves for a stage of fewer parts, none of which gets it from here. The attention's backward may read it. */
+static void drop_boundary(struct ht_pipe *g, int32_t rank, int32_t unit, int32_t j)
+{
+    int32_t x = g->d.x[ht_pipe_at(g, unit, j)];
+    bool read = g->d.schedule->tensors[x].class == HT_ACTIVATION && g->d.scenario->model.dropout;
+    if (!read && ht_pipe_keeps_boundary(g, rank, ht_pipe_forward_rank(&g->shape, g->stage_of[unit] / g->shape.d)))
+        drop(g, x);
+}
+
 /* Appends the head's forward for the loss, and frees its results. */
 static void forward_head(struct ht_pipe *g, int32_t rank, int64_t n, const struct ht_pipe_pass *x)
 {
@@ -80,6 +89,7 @@ void ht_pipe_forward_pass(struct ht_pipe *g, int32_t rank, int64_t n)
         in_pass(g, rank, x);
         if (!(u == 0 && has_head && g->d.scenario->model.tied)) drop_param(g, rank, n, u);
         if (!stays(g, u)) drop(g, g->d.x[ht_pipe_at(g, u, j)]);
+        if (u + 1 == g->first[(x->stage + 1) * d] && u + 1 < head) drop_boundary(g, rank, u + 1, j);
         if (u + 1 == head && g->style->recompute_output && !has_head) drop(g, g->d.x[ht_pipe_at(g, head, j)]);
     }
     if (has_head) forward_head(g, rank, n, x);
@@ -169,6 +179,8 @@ void ht_pipe_backward_pass(struct ht_pipe *g, int32_t rank, int64_t n)
         if (u < end && !at_once && (u + 1 == end || segment_of(g, u + 1) == u + 1))
             recompute(g, rank, x, segment_of(g, u), u + 1);
         backward(g, rank, x, u);
+        if (u == begin && q > 0 && ht_pipe_keeps_boundary(g, rank, ht_pipe_backward_rank(&g->shape, q - 1)))
+            drop(g, g->d.dx[ht_pipe_at(g, u, x->micro_batch)]);
         drop_param(g, rank, n, u);
         collect(g, rank, x, u);
     }

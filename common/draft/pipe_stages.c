@@ -24,14 +24,15 @@ static int32_t pipelines(const struct ht_pipe_style *y)
     return y->layout ? y->layout->n_replicas : 1;
 }
 
-static int32_t tp_of(const struct ht_pipe_style *y)
+/* Returns the ranks of a pipeline that are not parts of one stage. */
+static int32_t ranks_of(const struct ht_pipe_style *y, const struct ht_replica *x)
 {
-    return y->layout ? y->layout->tp : 1;
+    return y->layout ? ht_layout_stages(y->layout, x) : x->n_ranks;
 }
 
 struct ht_pipe_shape ht_pipe_replica_shape(const struct ht_pipe_style *y, const struct ht_replica *x)
 {
-    return (struct ht_pipe_shape){.ranks = x->n_ranks / tp_of(y),
+    return (struct ht_pipe_shape){.ranks = ranks_of(y, x),
                                   .micro_batches = x->n_micro_batches,
                                   .v = y->v,
                                   .d = y->d,
@@ -47,7 +48,7 @@ struct ht_pipe_shape ht_pipe_shape_of(const struct ht_scenario *scenario, const 
 
 static int64_t stages_of(const struct ht_pipe_style *y, const struct ht_replica *x)
 {
-    return (int64_t)x->n_ranks / tp_of(y) * y->v * y->d;
+    return (int64_t)ranks_of(y, x) * y->v * y->d;
 }
 
 /* Returns the blocks of each stage of pipeline k; NULL: evenly divided. */
@@ -117,7 +118,16 @@ static enum ht_status check_blocks(const struct ht_scenario *sc, const struct ht
         struct ht_replica x = replica_of(sc, y, k);
         const int64_t *blocks = blocks_of(sc, y, k);
         int64_t sum = 0;
-        for (int64_t i = 0; i < stages_of(y, &x); i++) sum += blocks[i];
+        for (int32_t i = 0; i < stages_of(y, &x); i++) {
+            int32_t here = i % ranks_of(y, &x), next = (i + 1) % ranks_of(y, &x);
+            sum += blocks[i];
+            if (y->halves && sum % 2 && ht_layout_width(y->layout, here) != ht_layout_width(y->layout, next))
+                return ht_fail(
+                    err, HT_BAD_INPUT,
+                    "stage %d of %d parts ends inside a block, and the next one has %d: expected whole blocks "
+                    "where widths differ",
+                    i, ht_layout_width(y->layout, here), ht_layout_width(y->layout, next));
+        }
         if (sum != each_block * m->layers)
             return ht_fail(err, HT_BAD_INPUT, "the stages of a pipeline have %lld %s: expected the %lld of %s",
                            (long long)sum, what, (long long)(each_block * m->layers), m->name);
@@ -170,9 +180,10 @@ static void shard(const struct ht_scenario *sc, const struct ht_pipe_style *y, s
     memset(l->shards, 0, sizeof *l->shards * (size_t)l->n_units * (size_t)l->n_ranks);
     l->sharding = HT_SHARD_ALL;
     for (int32_t q = 0; q < l->tp; q++) {
-        struct ht_model part = ht_model_part(&sc->model, q, l->tp);
         for (int32_t u = 0; u < l->n_units; u++) {
-            int32_t n = ht_pipe_group(&h, u, q, ranks);
+            int32_t width = ht_layout_width(l, h.stage[u]), n = ht_pipe_group(&h, u, q, ranks);
+            if (q >= width) continue;
+            struct ht_model part = ht_model_part(&sc->model, q, width);
             ht_layout_cut_over(l, u, ht_layout_params(l, &part, u), ranks, n);
         }
     }

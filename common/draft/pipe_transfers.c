@@ -97,44 +97,76 @@ void ht_pipe_offload(struct ht_pipe *g, int32_t q)
 
 /* ---- messages -------------------------------------------------------------------------------------------------- */
 
-struct ht_pipe_message ht_pipe_message(struct ht_pipe *g, int32_t from, int32_t to, int32_t out, int32_t in,
-                                       int32_t tensor, char letter, int32_t after)
+/* A message from a part of a rank's stage to one of another's. */
+struct route {
+    int32_t from, to, from_part, to_part;
+    bool last; /* the part sends the tensor no more */
+};
+
+/* Returns true if the attention's backward reads what a message sends: what the projection keeps, for the mask of dropout. */
+static bool is_read_again(const struct ht_pipe *g, int32_t tensor)
+{
+    return g->d.schedule->tensors[tensor].class == HT_ACTIVATION && g->d.scenario->model.dropout;
+}
+
+/* Appends those members of a message that the draft's part has. */
+static struct ht_pipe_message message(struct ht_pipe *g, struct route r, int32_t out, int32_t in, int32_t tensor,
+                                      char letter, int32_t after)
 {
     struct ht_label about = g->d.schedule->tensors[tensor].label;
     int64_t bytes = g->d.schedule->tensors[tensor].bytes;
-    bool free = g->style->free_messages;
-    /* The attention's backward reads what the projection keeps for the mask of dropout. */
-    bool stays = g->d.schedule->tensors[tensor].class == HT_ACTIVATION && g->d.scenario->model.dropout;
+    int32_t sender = ht_layout_rank(g->d.layout, g->d.replica, r.from, r.from_part),
+            receiver = ht_layout_rank(g->d.layout, g->d.replica, r.to, r.to_part);
+    bool free = g->style->free_messages, stays = is_read_again(g, tensor) || !r.last, across = r.from_part != r.to_part;
     /* Kernels of both devices move what goes through host memory, and with one hardware queue the receiver's cannot run
        before the pass under way has ended. */
-    bool meets = g->style->blocking_sends && g->d.links[ht_pipe_rank(g, to)].staged_in >= 0;
-    int32_t ids[2]; /* send, receive */
+    bool meets = g->style->blocking_sends && g->d.links[receiver].staged_in >= 0;
+    int32_t ids[2] = {-1, -1}; /* send, receive */
     for (int member = 0; member < 2; member++) {
-        bool receives = receives_at(g, member, from, to);
+        bool receives = (member == 1) == (receiver > sender);
+        if (g->d.part != (receives ? r.to_part : r.from_part)) continue;
         enum ht_op_kind kind = receives ? HT_OP_RECEIVE : HT_OP_SEND;
         struct ht_work w = {.kind = kind, .where = HT_LANE_P2P, .tp = 1, .ranks = 2, .bytes = bytes, .free = free};
         ids[receives] = ht_add_op(g->d.schedule, kind, receives ? in : out, about, ht_add_work(g->d.schedule, &w));
         ht_op_name(g->d.schedule, "%c%d.%d", letter, about.unit,
                    about.micro_batch - ht_pipe_replica(g)->first_micro_batch);
         ht_op_match(g->d.schedule, g->match);
+        if (across) ht_op_across(g->d.schedule, receives ? r.from_part : r.to_part);
         ht_op_after(g->d.schedule, after);
-        if (meets) ht_op_after(g->d.schedule, g->computed[to]);
+        if (meets && g->d.part == r.to_part) ht_op_after(g->d.schedule, g->computed[r.to]);
         ht_op_effect(g->d.schedule, tensor, HT_DEVICE, receives ? HT_PRODUCE : stays ? HT_NEED : HT_NEED | HT_RELEASE);
-        if (!free) ht_charge_message(g->d.schedule, g->d.links, ht_pipe_rank(g, receives ? from : to), false, bytes);
+        if (!free) ht_charge_message(g->d.schedule, g->d.links, receives ? sender : receiver, false, bytes);
     }
     g->match++;
     return (struct ht_pipe_message){ids[0], ids[1]};
 }
 
+struct ht_pipe_message ht_pipe_message(struct ht_pipe *g, int32_t from, int32_t to, int32_t out, int32_t in,
+                                       int32_t tensor, char letter, int32_t after)
+{
+    struct route r = {from, to, g->d.part, g->d.part, true};
+    return message(g, r, out, in, tensor, letter, after);
+}
+
+bool ht_pipe_keeps_boundary(const struct ht_pipe *g, int32_t from, int32_t to)
+{
+    return g->d.part < ht_pipe_width(g, from) && g->d.part >= ht_pipe_width(g, to);
+}
+
 void ht_pipe_send_boundary(struct ht_pipe *g, int32_t from, int32_t to, int32_t tensor, int32_t for_backward)
 {
-    const struct ht_tensor *t = &g->d.schedule->tensors[tensor];
     const struct ht_lanes *a = &g->lanes[from], *b = &g->lanes[to];
+    int32_t senders = ht_pipe_width(g, from), receivers = ht_pipe_width(g, to);
+    if (from == to || tensor < 0) return; /* or the part has neither stage */
+    const struct ht_tensor *t = &g->d.schedule->tensors[tensor];
     bool gradient = t->class == HT_ACT_GRAD;
-    if (from == to) return;
     int32_t mb = t->label.micro_batch - ht_pipe_replica(g)->first_micro_batch;
-    struct ht_pipe_message p = ht_pipe_message(g, from, to, gradient ? a->grad_out : a->act_out,
-                                               gradient ? b->grad_in : b->act_in, tensor, gradient ? 'D' : 'X', -1);
-    if (g->style->blocking_sends) g->sending[from] = p.send;
-    if (for_backward >= 0) g->arrival[for_backward * g->d.n_mb + mb] = p.receive;
+    for (int32_t q = 0; q < receivers; q++) {
+        struct route r = {from, to, q % senders, q, q + senders >= receivers};
+        if (g->d.part != r.from_part && g->d.part != r.to_part) continue;
+        struct ht_pipe_message p = message(g, r, gradient ? a->grad_out : a->act_out, gradient ? b->grad_in : b->act_in,
+                                           tensor, gradient ? 'D' : 'X', -1);
+        if (g->style->blocking_sends && p.send >= 0) g->sending[from] = p.send;
+        if (for_backward >= 0 && p.receive >= 0) g->arrival[for_backward * g->d.n_mb + mb] = p.receive;
+    }
 }

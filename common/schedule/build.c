@@ -208,3 +208,8 @@ void ht_op_match(struct ht_schedule *s, int32_t match)
 {
     last(s)->match = match;
 }
+
+void ht_op_across(struct ht_schedule *s, int32_t part)
+{
+    last(s)->across = (int16_t)(part + 1);
+}

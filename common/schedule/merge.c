@@ -7,8 +7,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { NO_ROW = -1 }; /* a row that is another draft's */
+
 struct taken {
     int32_t draft, op, group; /* group: across drafts, or -1 */
+};
+
+/* A row of a draft that is the row of another one in the graph: a message brings it from there. */
+struct shared {
+    int32_t draft, row, of, of_row;
 };
 
 struct merge {
@@ -17,8 +24,11 @@ struct merge {
     struct taken *order;     /* [n_ops] of the graph */
     int32_t n_ops, n_groups; /* n_groups: numbers taken by groups across drafts */
     size_t order_cap;
-    int32_t **new_op;     /* [n][ops of the draft] */
-    int32_t **new_row;    /* [n][tensors of the draft] */
+    int32_t **new_op;      /* [n][ops of the draft] */
+    int32_t **new_row;     /* [n][tensors of the draft] */
+    struct shared *shared; /* rows that drafts share */
+    int32_t n_shared;
+    size_t shared_cap;
     int32_t **new_work;   /* [n][works of the draft], -1: no op has come to it */
     int32_t *first_lane;  /* [n] */
     int32_t *first_group; /* [n] number of a draft's group 0 in the graph */
@@ -39,8 +49,11 @@ static struct team team_of(const struct merge *m, int32_t draft, int32_t op)
     if (s->lanes[o->lane].kind == HT_LANE_COLLECTIVE && (m->parts == 1 || o->label.unit < 0))
         return (struct team){0, 1, m->n};
     if (s->lanes[o->lane].kind == HT_LANE_COLLECTIVE) return (struct team){draft % m->parts, m->parts, m->n / m->parts};
-    if (s->works[o->work].tp > 1) return (struct team){draft - draft % m->parts, 1, m->parts};
-    return (struct team){draft, 1, 1};
+    int32_t replica = draft - draft % m->parts;
+    if (s->works[o->work].tp > 1) return (struct team){replica, 1, s->works[o->work].tp};
+    if (!o->across) return (struct team){draft, 1, 1};
+    int32_t other = replica + o->across - 1, first = draft < other ? draft : other;
+    return (struct team){first, abs(draft - other), 2};
 }
 
 /* Takes an op with all of its group. Returns the draft's next op. */
@@ -60,7 +73,9 @@ static enum ht_status check_joint(const struct merge *m, struct team t, const in
     char words[2][96];
     for (int32_t d = t.first + t.step; d < t.first + t.n * t.step; d += t.step) {
         const struct ht_op *a = &m->drafts[t.first]->ops[next[t.first]], *b = &m->drafts[d]->ops[next[d]];
-        if (a->kind == b->kind && a->label.unit == b->label.unit && a->label.n_units == b->label.n_units) continue;
+        bool same_kind =
+            a->kind == b->kind || (a->across && b->across && a->kind + b->kind == HT_OP_SEND + HT_OP_RECEIVE);
+        if (same_kind && a->label.unit == b->label.unit && a->label.n_units == b->label.n_units) continue;
         return ht_fail(err, HT_FAILED, "drafts %d and %d of '%s' differ: the first has %s next, the other %s", t.first,
                        d, m->drafts[0]->name,
                        ht_op_description(m->drafts[t.first], next[t.first], words[0], sizeof words[0]),
@@ -108,6 +123,17 @@ static int by_rank(const void *x, const void *y, void *arg)
     return (i > k) - (i < k);
 }
 
+/* Notes that two members of a message across drafts have one row, the sender's. */
+static void share(struct merge *m, const struct taken *x)
+{
+    bool sends = m->drafts[x[0].draft]->ops[x[0].op].kind == HT_OP_SEND;
+    const struct taken *from = sends ? x : x + 1, *to = sends ? x + 1 : x;
+    const struct ht_schedule *a = m->drafts[from->draft], *b = m->drafts[to->draft];
+    struct shared s = {to->draft, b->effects[b->effects_begin[to->op]].tensor, from->draft,
+                       a->effects[a->effects_begin[from->op]].tensor};
+    HT_PUSH(m->shared, m->n_shared, m->shared_cap, s);
+}
+
 /* Takes the shared ops that all drafts of a team have reached; members in the order that merge.h says. */
 static enum ht_status take_joint(struct merge *m, int32_t *next, bool *waits, int32_t round, struct ht_error *err)
 {
@@ -115,7 +141,7 @@ static enum ht_status take_joint(struct merge *m, int32_t *next, bool *waits, in
         if (!waits[k]) continue;
         struct team t = team_of(m, k, next[k]);
         int32_t begin = m->n_ops, group = m->parts == 1 ? round : m->n_groups, odd;
-        bool about_unit = m->drafts[k]->ops[next[k]].label.unit >= 0;
+        bool about_unit = m->drafts[k]->ops[next[k]].label.unit >= 0, across = m->drafts[k]->ops[next[k]].across;
         if (t.first != k || !all_wait(m, t, next, waits, &odd)) continue;
         enum ht_status status = check_joint(m, t, next, err);
         if (status) return status;
@@ -123,6 +149,7 @@ static enum ht_status take_joint(struct merge *m, int32_t *next, bool *waits, in
             next[d] = take(m, d, next[d], group);
             waits[d] = false;
         }
+        if (across) share(m, m->order + begin);
         if (!about_unit) qsort_r(m->order + begin, (size_t)(m->n_ops - begin), sizeof *m->order, by_rank, m);
         m->n_groups = group + 1;
     }
@@ -189,6 +216,7 @@ static void create(struct merge *m)
 static void add_rows(struct merge *m)
 {
     int32_t most = 0, most_residents = 0;
+    for (int32_t k = 0; k < m->n_shared; k++) m->new_row[m->shared[k].draft][m->shared[k].row] = NO_ROW;
     for (int32_t d = 0; d < m->n; d++) {
         const struct ht_schedule *s = m->drafts[d];
         if (s->n_tensors > most) most = s->n_tensors;
@@ -196,7 +224,10 @@ static void add_rows(struct merge *m)
     }
     for (int32_t i = 0; i < most; i++)
         for (int32_t d = 0; d < m->n; d++)
-            if (i < m->drafts[d]->n_tensors) m->new_row[d][i] = ht_add_tensor(m->out, m->drafts[d]->tensors[i]);
+            if (i < m->drafts[d]->n_tensors && m->new_row[d][i] != NO_ROW)
+                m->new_row[d][i] = ht_add_tensor(m->out, m->drafts[d]->tensors[i]);
+    for (int32_t k = 0; k < m->n_shared; k++)
+        m->new_row[m->shared[k].draft][m->shared[k].row] = m->new_row[m->shared[k].of][m->shared[k].of_row];
     for (int32_t i = 0; i < most_residents; i++)
         for (int32_t d = 0; d < m->n; d++) {
             if (i >= m->drafts[d]->n_residents) continue;
@@ -272,6 +303,7 @@ static void add_op(struct merge *m, int32_t at)
     op->work = *work;
     if (op->match >= 0) op->match += m->first_group[d];
     if (m->order[at].group >= 0) op->match = m->order[at].group;
+    op->across = 0;
     add_edges(m, d, s->deps + s->deps_begin[i], s->deps_begin[i + 1] - s->deps_begin[i], out->deps, out->deps_begin);
     add_edges(m, d, s->prev + s->prev_begin[i], s->prev_begin[i + 1] - s->prev_begin[i], out->prev, out->prev_begin);
     add_effects(m, d, i);
@@ -317,6 +349,7 @@ enum ht_status ht_schedule_merge(struct ht_schedule *const *drafts, int32_t n, i
     free(m.first_lane);
     free(m.first_group);
     free(m.order);
+    free(m.shared);
     free(next);
     return status;
 }

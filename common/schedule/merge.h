@@ -1,16 +1,18 @@
 /*
  * Merges drafts into a graph. A draft is a graph of some of the ranks, written as if the others did not exist. It has
  * only their lanes, rows and ops, but counts ranks, nodes, capacities, resources, units and micro-batches of the whole.
- * Drafts share no tensors. Only collectives cross drafts: the k-th collectives of all drafts are one group, so each
- * draft has all of them, in the same order. In a draft of several ranks a collective's members are a group, which is
- * joined with those of the other drafts. Its other groups, messages among its ranks, stay its own.
+ * Only collectives cross drafts: the k-th collectives of all drafts are one group, so each draft has all of them, in the
+ * same order. In a draft of several ranks a collective's members are a group, which is joined with those of the other
+ * drafts. Its other groups, messages among its ranks, stay its own.
  *
  *     draft 0   F0 F1 AG2 B1          F0 f0 F1 f1 f2 (AG2 ag2) B1 b1
  *     draft 1   f0 f1 f2 ag2 b1
  *
  * Drafts of tensor-parallel parts are equal drafts, each with one part of all stages. `parts` consecutive drafts are
  * the parts of one replica. Their k-th passes over a part (works of several parts) are a group, with members in the
- * order of the parts. A collective about a unit joins the drafts of one part, any other collective all drafts. Members
+ * order of the parts: of the first n drafts, if the work has fewer parts, as stages may that are narrower than others.
+ * Then messages cross drafts, too: each has one member of a pair (ht_op_across), in the same order, with a row of its own
+ * for what is sent. In the graph that is one row, the sender's. A collective about a unit joins the drafts of one part, any other collective all drafts. Members
  * of the former are in the order of the drafts, wherever their ranks are, so that sums do not depend on it; those of the
  * latter are in the order of their ranks.
  *

@@ -203,6 +203,8 @@ struct ht_use {
 struct ht_op {
     uint8_t kind; /* enum ht_op_kind */
     uint8_t when; /* enum ht_when */
+    /* In a draft: 1 + the part of the replica whose draft has the other member of a message (common/schedule/merge.h); else 0. */
+    int16_t across;
     int32_t lane;
     int32_t work;     /* row of works */
     int32_t priority; /* on PRIORITY lanes: the smallest of the ready runs first, then the smallest id */
@@ -303,6 +305,7 @@ void ht_op_use(struct ht_schedule *s, int32_t resource, int64_t amount);
 void ht_op_priority(struct ht_schedule *s, int32_t key);
 void ht_op_when(struct ht_schedule *s, enum ht_when when);
 void ht_op_match(struct ht_schedule *s, int32_t match);
+void ht_op_across(struct ht_schedule *s, int32_t part); /* see struct ht_op; -1: none */
 
 /*
  * A mark stands for an op whose id is not known yet. ht_op_after_prev takes it in place of the id. ht_mark_set makes it
