@@ -200,8 +200,9 @@ static enum ht_status write_file(const char *path, struct ht_store_file *f, ht_e
         int64_t n = f->extents[i].end - f->extents[i].begin;
         for (int64_t at = 0, count; at < n && status == HT_OK; at += count) {
             count = n - at < HT_PIECE_ELEMENTS ? n - at : HT_PIECE_ELEMENTS;
-            status = read(ctx, &f->extents[i], at, count, buffer, err);
-            if (status == HT_OK) status = ht_st_writer_put(w, buffer, count, err);
+            const float *values = buffer;
+            status = read(ctx, &f->extents[i], at, count, buffer, &values, err);
+            if (status == HT_OK) status = ht_st_writer_put(w, values, count, err);
         }
     }
     free(specs);

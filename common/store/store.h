@@ -71,9 +71,10 @@ void ht_store_tensor_name(const struct ht_extent *e, char name[HT_STORE_NAME]);
    another process still has it after so many seconds, or if it cannot be made. */
 enum ht_status ht_store_open(const char *dir, int64_t patience_s, struct ht_error *err, int *lock);
 
-/* Reads elements [first, first + n) of an extent. */
-typedef enum ht_status (*ht_extent_read)(void *ctx, const struct ht_extent *e, int64_t first, int64_t n, float *out,
-                                         struct ht_error *err);
+/* Reads elements [first, first + n) of an extent into `buffer`, which *at is. A reader that has them in memory may set *at to them
+   instead. They must not change before the worker's next read. */
+typedef enum ht_status (*ht_extent_read)(void *ctx, const struct ht_extent *e, int64_t first, int64_t n, float *buffer,
+                                         const float **at, struct ht_error *err);
 /* Writes a version's files of this rank, then its manifest. Fills in sizes and hashes. HT_FAILED if it cannot; older
    versions are unchanged. */
 enum ht_status ht_store_write(const char *dir, struct ht_store_part *p, const struct ht_state *state,

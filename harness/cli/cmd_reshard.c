@@ -132,15 +132,16 @@ struct rank_reading {
 };
 
 /* Reads elements of what a rank will have (ht_extent_read). */
-static enum ht_status read_sink(void *ctx, const struct ht_extent *e, int64_t first, int64_t n, float *out,
-                                struct ht_error *err)
+static enum ht_status read_sink(void *ctx, const struct ht_extent *e, int64_t first, int64_t n, float *buffer,
+                                const float **at, struct ht_error *err)
 {
+    (void)at;
     const struct rank_reading *x = ctx;
     struct resharding *r = x->r;
     int64_t i = 0;
     while (r->sinks[i].rank != x->rank || !ht_extent_equal(&r->sinks[i].extent, e)) i++;
     return ht_transfers_fetch(&r->state->model, r->sources, r->sinks, &r->list, i, first, first + n, read_source, r,
-                              out, err);
+                              buffer, err);
 }
 
 /* Writes the files of a rank of the new layout. */

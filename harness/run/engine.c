@@ -278,6 +278,11 @@ enum ht_status ht_engine_read(struct ht_engine *e, struct ht_buffer from, void *
     return HT_OK;
 }
 
+const void *ht_engine_bytes(const struct ht_engine *e, struct ht_buffer buffer)
+{
+    return buffer.tier == HT_DISK || e->gpu ? NULL : buffer.data;
+}
+
 enum ht_status ht_engine_write(struct ht_engine *e, const void *from, struct ht_buffer to, struct ht_error *err)
 {
     struct ht_disk_move move = {.memory = (void *)from, .at = to.data, .bytes = to.bytes};

@@ -56,6 +56,8 @@ enum ht_status ht_engine_join_disk(struct ht_engine *e, const struct ht_job *job
 enum ht_status ht_engine_init(struct ht_engine *e, const struct ht_tensor *t, struct ht_buffer buffer,
                               struct ht_error *err);
 enum ht_status ht_engine_read(struct ht_engine *e, struct ht_buffer from, void *to, struct ht_error *err);
+/* Returns a buffer's bytes where they are; NULL if the CPU cannot read them there. */
+const void *ht_engine_bytes(const struct ht_engine *e, struct ht_buffer buffer);
 enum ht_status ht_engine_write(struct ht_engine *e, const void *from, struct ht_buffer to, struct ht_error *err);
 
 #endif

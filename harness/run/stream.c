@@ -413,6 +413,13 @@ enum ht_status ht_stream_read_copy(struct ht_stream *x, const struct ht_state_co
     return ht_engine_read(x->engine, buffer_of(x, c, run), out, err);
 }
 
+const float *ht_stream_copy_at(const struct ht_stream *x, const struct ht_state_copy *c, int64_t first, int64_t n)
+{
+    struct ht_state_run run = {.in_copy = first, .count = n};
+    assert(c->rank == x->rank && c->type == HT_F32);
+    return ht_engine_bytes(x->engine, buffer_of(x, c, run));
+}
+
 enum ht_status ht_stream_write_copy(struct ht_stream *x, const struct ht_state_copy *c, int64_t first, int64_t n,
                                     const float *values, struct ht_error *err)
 {

@@ -50,6 +50,8 @@ const struct ht_state_map *ht_stream_map(const struct ht_stream *x);
 /* Read and write, as FP32, n elements of one of this rank's own copies from its element `first` on; at most a piece. */
 enum ht_status ht_stream_read_copy(struct ht_stream *x, const struct ht_state_copy *c, int64_t first, int64_t n,
                                    float *out, struct ht_error *err);
+/* Returns these elements where they are, until the next run; NULL if the CPU cannot read them there. */
+const float *ht_stream_copy_at(const struct ht_stream *x, const struct ht_state_copy *c, int64_t first, int64_t n);
 enum ht_status ht_stream_write_copy(struct ht_stream *x, const struct ht_state_copy *c, int64_t first, int64_t n,
                                     const float *values, struct ht_error *err);
 

@@ -11,12 +11,12 @@
 
 /* Reads an extent's elements out of the held state (ht_extent_read). */
 static enum ht_status read_held(void *ctx, const struct ht_extent *e, int64_t first, int64_t n, float *out,
-                                struct ht_error *err)
+                                const float **at, struct ht_error *err)
 {
     const struct held *h = ctx;
     const struct ht_model *m = &h->state->model;
     struct ht_model part = e->tp_parts > 1 ? ht_model_part(m, e->tp_part, e->tp_parts) : *m;
-    (void)err;
+    (void)at, (void)err;
     for (int64_t i = 0; i < n; i++)
         out[i] = held_at(h, e->unit, (int)e->part)[ht_unit_part_run(&part, e->unit, e->begin + first + i).whole];
     return HT_OK;

@@ -86,7 +86,7 @@ static enum ht_status read_source(void *ctx, int64_t source, int64_t first, int6
     if (row < 0) return ht_fail(err, HT_FAILED, "no store has it");
     enum ht_status status = ht_store_reader_read(s->reader, row, first, n, out, err);
     float *wanted = HT_NEW_ARRAY(float, n);
-    read_held(s->held, e, first, n, wanted, err);
+    read_held(s->held, e, first, n, wanted, NULL, err);
     if (status == HT_OK && memcmp(wanted, out, (size_t)n * sizeof(*out)) != 0)
         status = ht_fail(err, HT_FAILED, "other values");
     free(wanted);
