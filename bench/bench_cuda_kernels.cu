@@ -429,10 +429,11 @@ static void memory(void)
         fill(t, weight, C, 6);
         fill(t, bias, C, 7);
         report("layer norm", t, cells, 2 * bytes, [&]() { ht_cuda_norm_forward(&cuda, &norm, p, m, stats); });
+        struct ht_cuda_norm_grad grads = {t, t, dweight, dbias, scratch};
         report("layer norm backward", t, cells, 4 * bytes,
-               [&]() { ht_cuda_norm_backward(&cuda, &norm, p, g, stats, v, v); });
-        report("layer norm's gradients", t, cells, 2 * bytes,
-               [&]() { ht_cuda_norm_grad(&cuda, &norm, p, g, stats, t, t, dweight, dbias, scratch); });
+               [&]() { ht_cuda_norm_backward(&cuda, &norm, p, g, stats, v, v, &grads); });
+        report("sums of columns", t, cells, bytes,
+               [&]() { ht_cuda_column_sum(&cuda, t, g, rows, C, t, t, dbias, scratch); });
         report("GELU", t, cells, 2 * bytes, [&]() { ht_cuda_gelu(&cuda, t, p, m, cells); });
         report("GELU backward", t, cells, 3 * bytes, [&]() { ht_cuda_gelu_backward(&cuda, t, p, m, cells); });
         report("SwiGLU", t, cells / 2, 1.5 * bytes, [&]() { ht_cuda_swiglu(&cuda, t, p, m, rows, C / 2); });

@@ -67,60 +67,79 @@ void ht_cuda_adamw_update(struct ht_cuda *cuda, const struct ht_adamw_step *step
 
 /* ---- the gradient check ---- */
 
-/* The CPU's sum has ht_grad_parts parts of 16 lanes, each lane one chain of additions. Here a block takes a part: all
-   of its threads read a tile, while 16 of them add the squares (exact in double) of the previous tile to their chains.
-   Blocks are small, so that all parts are on the GPU at once. */
+/* The CPU's sum has ht_grad_parts parts of 16 lanes, each lane one chain of additions. Here a block takes a part: four
+   warps read a tile and store its squares, which are exact in double, while 16 threads of the fifth add those of the
+   previous tile to their chains. So the chains have nothing to do but load and add, and all warps share the conversions
+   to double, of which a multiprocessor makes few a cycle. Blocks are small, so that all parts are on the GPU at once. */
 enum { LANES = 16, CHECKERS = 128, TILE = 1024 };
 
-static __device__ __forceinline__ bool not_finite(float x)
-{
-    return (__float_as_uint(x) & 0x7f800000u) == 0x7f800000u;
-}
+/* A thread's elements of a tile, N side by side at a time; those beyond the part's end are 0. */
+template <class T, int N> struct own_tile {
+    enum { PACKS = TILE / N / CHECKERS };
+    ht_pack<T, N> kept[PACKS];
+
+    __device__ __forceinline__ void read(const T *x, int64_t begin, int64_t end)
+    {
+        bool whole = begin + TILE <= end;
+#pragma unroll
+        for (int k = 0; k < PACKS; k++) {
+            int64_t i = begin + (k * CHECKERS + (int)threadIdx.x) * N;
+            if (whole || i + N <= end) {
+                kept[k] = ht_pack_at<T, N>(x + i);
+                continue;
+            }
+            for (int e = 0; e < N; e++) kept[k].x[e] = i + e < end ? x[i + e] : ht_store<T>(0);
+        }
+    }
+
+    /* Stores the squares. Returns `nan`, or NaN if a gradient does not fit: where it is not finite itself, or scaled,
+       its scaled square is not finite either. */
+    __device__ __forceinline__ float square(float scale, float factor, float nan, double *squares) const
+    {
+#pragma unroll
+        for (int k = 0; k < PACKS; k++) {
+            ht_pack<double, N> to;
+#pragma unroll
+            for (int e = 0; e < N; e++) {
+                float v = ht_load(kept[k].x[e]), g = __fmul_rn(v, scale);
+                nan = __fmaf_rn(__fmul_rn(__fmul_rn(factor, g), g), 0, nan);
+                to.x[e] = (double)v * (double)v;
+            }
+            for (int e = 0; e < N; e++) squares[(k * CHECKERS + (int)threadIdx.x) * N + e] = to.x[e];
+        }
+        return nan;
+    }
+};
 
 template <class T, int N>
-__global__ void __launch_bounds__(CHECKERS)
+__global__ void __launch_bounds__(CHECKERS + HT_WARP)
     grad_check(const T *x, float scale, float factor, int64_t n, uint32_t *part_bad, double *part_squares)
 {
-    __shared__ ht_pack<float, N> tiles[2][TILE / N];
-    __shared__ double lanes[LANES];
+    __shared__ double tiles[2][TILE], lanes[LANES];
     int64_t grains = (n + LANES - 1) / LANES; /* ht_range_split */
     int64_t begin = grains * blockIdx.x / gridDim.x * LANES, end = grains * (blockIdx.x + 1) / gridDim.x * LANES;
-    int tid = (int)threadIdx.x;
-    bool bad = false;
+    int lane = (int)threadIdx.x - CHECKERS; /* of the sum; negative: reads */
+    float nan = 0;
     double sum = 0;
+    own_tile<T, N> own;
     if (end > n) end = n;
     int64_t n_tiles = (end - begin + TILE - 1) / TILE;
-    for (int64_t t = 0; t <= n_tiles; t++) { /* tile t is read, tile t - 1 added */
-        if (t < n_tiles) {
-#pragma unroll
-            for (int k = 0; k < TILE / N; k += CHECKERS) {
-                int64_t i = begin + t * TILE + (k + tid) * N;
-                ht_pack<T, N> p = {};
-                if (i + N <= end)
-                    p = ht_pack_at<T, N>(x + i);
-                else
-                    for (int e = 0; e < N; e++)
-                        if (i + e < end) p.x[e] = x[i + e];
-                ht_pack<float, N> v;
-#pragma unroll
-                for (int e = 0; e < N; e++) {
-                    v.x[e] = ht_load(p.x[e]);
-                    float g = __fmul_rn(v.x[e], scale);
-                    bad = bad || not_finite(v.x[e]) || not_finite(g) || not_finite(__fmul_rn(__fmul_rn(factor, g), g));
-                }
-                tiles[t & 1][k + tid] = v;
-            }
+    if (lane < 0) own.read(x, begin, end);
+    for (int64_t t = 0; t <= n_tiles; t++) { /* tile t is squared, tile t + 1 read, tile t - 1 added */
+        if (lane < 0 && t < n_tiles) {
+            nan = own.square(scale, factor, nan, tiles[t & 1]);
+            own.read(x, begin + (t + 1) * TILE, end);
         }
-        if (t > 0 && tid < LANES) {
-            const float *last = (const float *)tiles[(t - 1) & 1] + tid;
+        if (t > 0 && lane >= 0 && lane < LANES) {
+            const double *last = tiles[(t - 1) & 1] + lane;
 #pragma unroll 16
-            for (int i = 0; i < TILE; i += LANES) sum += (double)last[i] * (double)last[i];
+            for (int i = 0; i < TILE; i += LANES) sum += last[i];
         }
         __syncthreads();
     }
-    if (tid < LANES) lanes[tid] = sum;
-    int any = __syncthreads_or(bad);
-    if (tid > 0) return;
+    if (lane >= 0 && lane < LANES) lanes[lane] = sum;
+    int any = __syncthreads_or(nan != nan);
+    if (threadIdx.x > 0) return;
     for (int half = LANES / 2; half; half /= 2)
         for (int i = 0; i < half; i++) lanes[i] += lanes[i + half];
     part_squares[blockIdx.x] = lanes[0];
@@ -149,8 +168,8 @@ template <class T, int N>
 static void check_as(struct ht_cuda *cuda, const struct ht_adamw_step *step, const T *grad, int64_t n,
                      struct ht_cuda_grad_partial *partial)
 {
-    HT_LAUNCH(cuda, (grad_check<T, N>), dim3((unsigned)ht_grad_parts(n)), dim3(CHECKERS), 0, grad, step->grad_scale,
-              step->one_less_beta2, n, partial->part_bad, partial->part_squares);
+    HT_LAUNCH(cuda, (grad_check<T, N>), dim3((unsigned)ht_grad_parts(n)), dim3(CHECKERS + HT_WARP), 0, grad,
+              step->grad_scale, step->one_less_beta2, n, partial->part_bad, partial->part_squares);
 }
 
 void ht_cuda_grad_check(struct ht_cuda *cuda, const struct ht_adamw_step *step, enum ht_dtype type, const void *grad,
@@ -158,7 +177,7 @@ void ht_cuda_grad_check(struct ht_cuda *cuda, const struct ht_adamw_step *step, 
 {
     HT_WITH_TYPE(type, {
         if ((uintptr_t)grad % 16 == 0)
-            check_as<T, 4>(cuda, step, (const T *)grad, n, partial);
+            check_as<T, ht_wide<T>::N>(cuda, step, (const T *)grad, n, partial);
         else
             check_as<T, 1>(cuda, step, (const T *)grad, n, partial);
     })

@@ -192,10 +192,11 @@ static void activate_backward(const struct block *b, const void *dout)
     }
 }
 
-static void norm_grad(const struct block *b, const struct ht_cuda_norm *n, const void *x, const float *stats,
-                      void *dweight, void *dbias)
+static void norm_backward(const struct block *b, const struct ht_cuda_norm *n, const void *x, const float *stats,
+                          const void *residual, void *dx, void *dweight, void *dbias)
 {
-    ht_cuda_norm_grad(b->cuda, n, x, b->dnorm, stats, b->args->grad, b->args->grad_store, dweight, dbias, b->columns);
+    struct ht_cuda_norm_grad g = {b->args->grad, b->args->grad_store, dweight, dbias, b->columns};
+    ht_cuda_norm_backward(b->cuda, n, x, b->dnorm, stats, residual, dx, &g);
 }
 
 /* Computes dx, the gradient of proj, and the gradients of the MLP half's parameters. BERT's residuals join their
@@ -208,9 +209,7 @@ static void backward_mlp(const struct block *b, const void *dout, void *dx)
     ht_cuda_linear_grad(args, &b->fc2, b->act.gelu, dout, b->C, g[FC2_W], g[FC2_B], b->columns);
     ht_cuda_linear_backward(args, &b->fc1, b->dwide, b->E, b->post_norm ? dout : NULL, b->dnorm, b->C); /* of norm2 */
     ht_cuda_linear_grad(args, &b->fc1, b->act.norm2, b->dwide, b->E, g[FC1_W], g[FC1_B], b->columns);
-    ht_cuda_norm_backward(b->cuda, &b->norm2, b->act.proj, b->dnorm, b->act.norm2_stats, b->post_norm ? NULL : dout,
-                          dx);
-    norm_grad(b, &b->norm2, b->act.proj, b->act.norm2_stats, g[LN2_W], g[LN2_B]);
+    norm_backward(b, &b->norm2, b->act.proj, b->act.norm2_stats, b->post_norm ? NULL : dout, dx, g[LN2_W], g[LN2_B]);
 }
 
 /* Computes dx, the gradient of the input, from that of proj in its place, and the gradients of the other parameters. */
@@ -226,8 +225,7 @@ static void backward_attention(struct block *b, const void *x, void *dx)
     if (b->llama) rotate(b, b->dwide, true);
     ht_cuda_linear_backward(args, &b->qkv, b->dwide, b->W, b->post_norm ? dx : NULL, b->dnorm, b->C); /* of norm1 */
     ht_cuda_linear_grad(args, &b->qkv, b->act.norm1, b->dwide, b->W, g[QKV_W], g[QKV_B], b->columns);
-    norm_grad(b, &b->norm1, x, b->act.norm1_stats, g[LN1_W], g[LN1_B]);
-    ht_cuda_norm_backward(b->cuda, &b->norm1, x, b->dnorm, b->act.norm1_stats, b->post_norm ? NULL : dx, dx);
+    norm_backward(b, &b->norm1, x, b->act.norm1_stats, b->post_norm ? NULL : dx, dx, g[LN1_W], g[LN1_B]);
 }
 
 void ht_cuda_block_backward(const struct ht_cuda_args *args, unsigned sub_ops, const void *params, const void *x,

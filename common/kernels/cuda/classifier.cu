@@ -158,7 +158,8 @@ void ht_cuda_classifier_backward(const struct ht_cuda_args *args, const void *pa
                                             (const T *)h.pooled, (T *)dpooled, n))
         ht_cuda_linear_backward(&h.args, &h.pooler, dpooled, h.C, NULL, dnorm, h.C);
     }
-    ht_cuda_norm_backward(cuda, &h.norm, h.first, dnorm, h.stats, NULL, dfirst);
+    struct ht_cuda_norm_grad g = {args->grad, args->grad_store, h.grad[NORM_W], h.grad[NORM_B], columns};
+    ht_cuda_norm_backward(cuda, &h.norm, h.first, dnorm, h.stats, NULL, dfirst, &g);
     HT_WITH_TYPE(args->dtype, HT_LAUNCH(cuda, (put_first<T>), ht_grid_for(n * h.seq, THREADS), THREADS, 0,
                                         (const T *)dfirst, (T *)dx, B, h.seq, h.C))
     ht_cuda_linear_grad(&h.args, &h.classes, h.pooled, dlogits, stride, h.grad[CLASSES_W], NULL, columns);
@@ -166,6 +167,4 @@ void ht_cuda_classifier_backward(const struct ht_cuda_args *args, const void *pa
                                         type, h.grad[CLASSES_B], B, K, stride))
     if (h.pools)
         ht_cuda_linear_grad(&h.args, &h.pooler, h.norm_out, dpooled, h.C, h.grad[POOLER_W], h.grad[POOLER_B], columns);
-    ht_cuda_norm_grad(cuda, &h.norm, h.first, dnorm, h.stats, args->grad, args->grad_store, h.grad[NORM_W],
-                      h.grad[NORM_B], columns);
 }

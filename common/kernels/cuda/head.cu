@@ -116,9 +116,9 @@ void ht_cuda_head_backward(const struct ht_cuda_args *args, const void *params, 
     float *columns = (float *)((char *)workspace + w.columns);
     int64_t stride = args->dtype == HT_F32 ? h.stride : 2 * h.stride; /* ht_cuda_cross_entropy */
     void *dbias = h.norm.bias ? ht_offset(grad, args->grad_store, h.C) : NULL;
+    struct ht_cuda_norm_grad g = {args->grad, args->grad_store, grad, dbias, columns};
     void *dmatrix = tied ? dwte : ht_offset(grad, args->grad_store, h.matrix_at);
     ht_cuda_linear_backward(args, &h.matrix, dlogits, stride, NULL, dnorm, h.C);
-    ht_cuda_norm_backward(args->cuda, &h.norm, x, dnorm, h.stats, NULL, dx);
+    ht_cuda_norm_backward(args->cuda, &h.norm, x, dnorm, h.stats, NULL, dx, &g);
     ht_cuda_linear_grad(args, &h.matrix, h.norm_out, dlogits, stride, dmatrix, NULL, columns);
-    ht_cuda_norm_grad(args->cuda, &h.norm, x, dnorm, h.stats, args->grad, args->grad_store, grad, dbias, columns);
 }

@@ -24,19 +24,24 @@ struct ht_cuda_norm {
 
 /* Computes y (n_rows, width). stats, FP32: (n_rows) means, then (n_rows) 1/std; RMSNorm: (n_rows) 1/rms. */
 void ht_cuda_norm_forward(struct ht_cuda *cuda, const struct ht_cuda_norm *n, const void *x, void *y, float *stats);
-/* Computes dx = residual + gradient of x; residual: NULL (0) or (n_rows, width), may be dx. */
+/* Gradients of a norm's weight and bias (width), the latter NULL for RMSNorm, rounded to `grad` and stored as `store`.
+   scratch: ht_cuda_norm_scratch_bytes(width). */
+struct ht_cuda_norm_grad {
+    enum ht_dtype grad, store;
+    void *weight, *bias;
+    float *scratch;
+};
+int64_t ht_cuda_norm_scratch_bytes(int64_t width);
+/* Computes dx = residual + gradient of x, and the gradients g. residual: NULL (0) or (n_rows, width), may be dx. dx is
+   neither x nor dy. The rows are cut into chunks by their number alone; a chunk's rows are summed in their order, and
+   the chunks in a fixed one. */
 void ht_cuda_norm_backward(struct ht_cuda *cuda, const struct ht_cuda_norm *n, const void *x, const void *dy,
-                           const float *stats, const void *residual, void *dx);
+                           const float *stats, const void *residual, void *dx, const struct ht_cuda_norm_grad *g);
 
 /* Returns the scratch bytes of sums over rows. */
 int64_t ht_cuda_column_scratch_bytes(int64_t width);
-/* Computes the gradients of weight and bias (the latter NULL for RMSNorm), rounded to `grad` and stored as `store`. The
-   rows are cut into chunks by their number alone; a chunk's rows are summed in a fixed order, and so are the chunks.
-   scratch: ht_cuda_column_scratch_bytes(width). */
-void ht_cuda_norm_grad(struct ht_cuda *cuda, const struct ht_cuda_norm *n, const void *x, const void *dy,
-                       const float *stats, enum ht_dtype grad, enum ht_dtype store, void *dweight, void *dbias,
-                       float *scratch);
-/* Computes out[c] = sum over rows of x[r,c]: a bias's gradient. */
+/* Computes out[c] = sum over rows of x[r,c]: a bias's gradient, summed as those of norms are. scratch:
+   ht_cuda_column_scratch_bytes(width). */
 void ht_cuda_column_sum(struct ht_cuda *cuda, enum ht_dtype dtype, const void *x, int64_t n_rows, int64_t width,
                         enum ht_dtype grad, enum ht_dtype store, void *out, float *scratch);
 

@@ -7,6 +7,13 @@ static void take(struct ht_cuda_workspace *w, int64_t *part, int64_t bytes)
     w->bytes = *part + (bytes + 255) / 256 * 256;
 }
 
+/* Returns the bytes that sums over rows need for gradients of norms of width C and of biases up to `wide`. */
+static int64_t sums_bytes(int64_t C, int64_t wide)
+{
+    int64_t norm = ht_cuda_norm_scratch_bytes(C), bias = ht_cuda_column_scratch_bytes(wide);
+    return norm > bias ? norm : bias;
+}
+
 void ht_cuda_block_workspace_of(const struct ht_model *m, unsigned sub_ops, int64_t batch, int64_t seq,
                                 enum ht_dtype dtype, bool backward, struct ht_cuda_workspace *out)
 {
@@ -19,7 +26,7 @@ void ht_cuda_block_workspace_of(const struct ht_model *m, unsigned sub_ops, int6
         take(&w, &w.wide, rows * wide * e);
         take(&w, &w.narrow, rows * C * e);
         if (attends) take(&w, &w.attention, rows * C * e);
-        take(&w, &w.columns, ht_cuda_column_scratch_bytes(wide > C ? wide : C));
+        take(&w, &w.columns, sums_bytes(C, wide > C ? wide : C));
     }
     if (attends) take(&w, &w.scratch, ht_cuda_attention_scratch_bytes(m, batch, seq, backward));
     *out = w;
@@ -48,7 +55,7 @@ void ht_cuda_workspace_of(const struct ht_model *m, int64_t unit, int64_t batch,
     case HT_UNIT_HEAD:
         if (backward) {
             take(&w, &w.narrow, head_rows * C * e);
-            take(&w, &w.columns, ht_cuda_column_scratch_bytes(C));
+            take(&w, &w.columns, sums_bytes(C, C));
             if (m->arch == HT_ARCH_BERT) take(&w, &w.pooled, batch * C * e);
             if (m->classes) take(&w, &w.first, batch * C * e);
         } else {

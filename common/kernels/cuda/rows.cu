@@ -1,10 +1,8 @@
 /*
  * Norms of rows, and sums over rows.
  *
- * A block takes a row, which its threads keep in registers; they read the rest of a very wide row again. Sums over rows
- * (gradients of weights and biases) take two launches. In the first, a block sums a chunk of rows for 32 groups of
- * columns; in the second, one thread per column adds up the chunks. The number of chunks depends only on the number of
- * rows.
+ * A block takes a row, which its threads keep in registers; they read the rest of a very wide row again. In the
+ * backward pass a block takes several rows in turn, and sums the gradients of weight and bias over them on the way.
  */
 #include "common/kernels/cuda/device.cuh"
 #include "common/kernels/cuda/ht_cuda_ops.h"
@@ -127,181 +125,232 @@ void ht_cuda_norm_forward(struct ht_cuda *cuda, const struct ht_cuda_norm *n, co
     })
 }
 
-/* ---- backward ---- */
-
-/* Computes dx = residual + rstd (dy w - mean(dy w) - xhat mean(dy w xhat)), xhat = (x - mean) rstd; RMSNorm has no
-   second term. */
-template <class T, int N, bool LAYER>
-__global__ void __launch_bounds__(MOST) norm_backward(const T *x, const T *weight, const T *dy, const float *stats,
-                                                      const T *residual, T *dx, int64_t n_rows, int64_t width)
-{
-    int64_t row = blockIdx.x, packs = width / N, at = row * width;
-    float mean = LAYER ? stats[row] : 0, scale = stats[LAYER ? n_rows + row : row];
-    float sum = 0, centred = 0;
-    own_packs<T, N> own_x, own_dy;
-    own_x.read(x + at, packs);
-    own_dy.read(dy + at, packs);
-    EACH_PACK(packs, {
-        ht_pack<T, N> p = PACK(own_x, x + at), d = PACK(own_dy, dy + at), w = ht_pack_at<T, N>(weight + i * N);
-        for (int e = 0; e < N; e++) {
-            float g = ht_load(d.x[e]) * ht_load(w.x[e]);
-            sum += g;
-            centred += g * (ht_load(p.x[e]) - mean);
-        }
-    });
-    float m1 = LAYER ? ht_block_fold<ht_add>(sum) / (float)width : 0;
-    float m2 = ht_block_fold<ht_add>(centred) * scale * scale / (float)width;
-    EACH_PACK(packs, {
-        ht_pack<T, N> p = PACK(own_x, x + at), d = PACK(own_dy, dy + at), r = p;
-        ht_pack<T, N> w = ht_pack_at<T, N>(weight + i * N);
-        if (residual) r = ht_pack_at<T, N>(residual + at + i * N);
-        for (int e = 0; e < N; e++) {
-            float g = scale * (ht_load(d.x[e]) * ht_load(w.x[e]) - m1 - (ht_load(p.x[e]) - mean) * m2);
-            p.x[e] = ht_store<T>(residual ? ht_load(r.x[e]) + g : g);
-        }
-        ht_pack_to<T, N>(dx + at + i * N, p);
-    });
-}
-
-template <class T, int N>
-static void backward_as(struct ht_cuda *cuda, const struct ht_cuda_norm *n, const void *x, const void *dy,
-                        const float *stats, const void *residual, void *dx)
-{
-    dim3 grid((unsigned)n->n_rows), block(threads_for(n->width / N));
-    const T *w = (const T *)n->weight;
-    if (n->bias)
-        HT_LAUNCH(cuda, (norm_backward<T, N, true>), grid, block, 0, (const T *)x, w, (const T *)dy, stats,
-                  (const T *)residual, (T *)dx, n->n_rows, n->width);
-    else
-        HT_LAUNCH(cuda, (norm_backward<T, N, false>), grid, block, 0, (const T *)x, w, (const T *)dy, stats,
-                  (const T *)residual, (T *)dx, n->n_rows, n->width);
-}
-
-void ht_cuda_norm_backward(struct ht_cuda *cuda, const struct ht_cuda_norm *n, const void *x, const void *dy,
-                           const float *stats, const void *residual, void *dx)
-{
-    HT_WITH_TYPE(n->dtype, {
-        if (ht_is_wide<T>(n->width, x, dy, n->weight) && ht_is_wide<T>(n->width, residual, dx))
-            backward_as<T, ht_wide<T>::N>(cuda, n, x, dy, stats, residual, dx);
-        else
-            backward_as<T, 1>(cuda, n, x, dy, stats, residual, dx);
-    })
-}
-
 /* ---- sums over rows ---- */
 
-enum { CHUNKS = 64, CHUNK_ROWS = 32, SUM_ROWS = 8 }; /* most chunks; least rows of a chunk; rows taken at once */
-
+/* A sum over rows takes two launches: blocks sum chunks of rows, whose number depends on the number of rows alone, then
+   fold_columns adds up the chunks. */
 struct chunks {
     int64_t rows, n; /* rows of a chunk; number of chunks */
 };
 
-static struct chunks chunks_of(int64_t n_rows)
+static struct chunks chunks_of(int64_t n_rows, int64_t most, int64_t least_rows)
 {
-    int64_t rows = (n_rows + CHUNKS - 1) / CHUNKS;
-    if (rows < CHUNK_ROWS) rows = CHUNK_ROWS;
+    int64_t rows = (n_rows + most - 1) / most;
+    if (rows < least_rows) rows = least_rows;
     struct chunks c = {rows, (n_rows + rows - 1) / rows};
     return c;
 }
 
-int64_t ht_cuda_column_scratch_bytes(int64_t width)
-{
-    return 2 * CHUNKS * width * (int64_t)sizeof(float);
-}
+enum { FOLDERS = 8 }; /* threads to a column */
 
-enum sums { PLAIN, LAYER_NORM, RMS_NORM };
-
-/* Sums a chunk of rows. partial (n_chunks, width): sums of dy (PLAIN) or of dy xhat; after those, for LayerNorm, the
-   sums of dy. */
-template <class T, int N, int SUMS>
-__global__ void column_sums(const T *x, const T *dy, const float *stats, int64_t n_rows, int64_t width,
-                            int64_t chunk_rows, float *partial)
-{
-    __shared__ float of_row[2][SUM_ROWS][HT_WARP * N];
-    int lane = (int)threadIdx.x, sub = (int)threadIdx.y;
-    int64_t column = ((int64_t)blockIdx.x * HT_WARP + lane) * N;
-    int64_t begin = blockIdx.y * chunk_rows, end = begin + chunk_rows < n_rows ? begin + chunk_rows : n_rows;
-    float first[N], second[N];
-    for (int k = 0; k < N; k++) first[k] = second[k] = 0;
-    for (int64_t r = begin + sub; r < end && column < width; r += SUM_ROWS) {
-        float mean = SUMS == LAYER_NORM ? stats[r] : 0;
-        float scale = SUMS == LAYER_NORM ? stats[n_rows + r] : SUMS == RMS_NORM ? stats[r] : 0;
-        ht_pack<T, N> d = ht_pack_at<T, N>(dy + r * width + column), p = d;
-        if (SUMS != PLAIN) p = ht_pack_at<T, N>(x + r * width + column);
-        for (int k = 0; k < N; k++) {
-            float g = ht_load(d.x[k]);
-            first[k] += SUMS == PLAIN ? g : g * ((ht_load(p.x[k]) - mean) * scale);
-            if (SUMS == LAYER_NORM) second[k] += g;
-        }
-    }
-    for (int k = 0; k < N; k++) {
-        of_row[0][sub][k * HT_WARP + lane] = first[k];
-        of_row[1][sub][k * HT_WARP + lane] = second[k];
-    }
-    __syncthreads();
-    if (sub >= (SUMS == LAYER_NORM ? 2 : 1) || column >= width) return;
-    float *to = partial + ((int64_t)sub * gridDim.y + blockIdx.y) * width + column;
-    for (int k = 0; k < N; k++) {
-        float sum = 0;
-        for (int i = 0; i < SUM_ROWS; i++) sum += of_row[sub][i][k * HT_WARP + lane];
-        to[k] = sum;
-    }
-}
-
-/* Adds up the chunks. blockIdx.y: 0 the first sum, 1 the second. */
+/* Adds up the chunks of `partial` (n_chunks, width), twice that for two sums. blockIdx.y: 0 the first sum, 1 the
+   second. */
 static __global__ void fold_columns(const float *partial, int64_t n_chunks, int64_t width, struct ht_grad_type type,
                                     void *first, void *second)
 {
+    __shared__ float sums[FOLDERS][HT_WARP];
+    int lane = (int)threadIdx.x, sub = (int)threadIdx.y;
+    int64_t column = (int64_t)blockIdx.x * HT_WARP + lane;
+    float sum = 0;
     partial += blockIdx.y * n_chunks * width;
-    HT_EACH(c, width)
-    {
-        float sum = 0;
-        for (int64_t i = 0; i < n_chunks; i++) sum += partial[i * width + c];
-        ht_put_grad(type, blockIdx.y ? second : first, c, sum);
+    if (column < width) {
+#pragma unroll 8
+        for (int64_t i = sub; i < n_chunks; i += FOLDERS) sum += partial[i * width + column];
+    }
+    sums[sub][lane] = sum;
+    __syncthreads();
+    if (sub > 0 || column >= width) return;
+    for (int i = 1; i < FOLDERS; i++) sum += sums[i][lane];
+    ht_put_grad(type, blockIdx.y ? second : first, column, sum);
+}
+
+static void fold(struct ht_cuda *cuda, const float *partial, int64_t n_chunks, int64_t width, struct ht_grad_type type,
+                 void *first, void *second)
+{
+    dim3 grid((unsigned)((width + HT_WARP - 1) / HT_WARP), second ? 2 : 1);
+    HT_LAUNCH(cuda, fold_columns, grid, dim3(HT_WARP, FOLDERS), 0, partial, n_chunks, width, type, first, second);
+}
+
+/* ---- backward ---- */
+
+/* Chunks keep two blocks busy on each of an H100's 132 multiprocessors. */
+enum { NORM_CHUNKS = 256, NORM_ROWS = 4 }; /* most chunks; least rows of a chunk */
+
+int64_t ht_cuda_norm_scratch_bytes(int64_t width)
+{
+    return 2 * NORM_CHUNKS * width * (int64_t)sizeof(float);
+}
+
+/* Adds up two numbers over a block; every thread gets both sums. One barrier is enough where `turn` alternates between
+   0 and 1: a thread that writes a turn's numbers again has passed the next turn's barrier, behind everyone's reads. */
+static __device__ __forceinline__ void fold_both(int turn, float *a, float *b)
+{
+    __shared__ float of_warp[2][2][HT_MAX_WARPS];
+    int warp = (int)threadIdx.x / HT_WARP, n = (int)blockDim.x / HT_WARP;
+    *a = ht_warp_fold<ht_add>(*a);
+    *b = ht_warp_fold<ht_add>(*b);
+    if (threadIdx.x % HT_WARP == 0) {
+        of_warp[turn][0][warp] = *a;
+        of_warp[turn][1][warp] = *b;
+    }
+    __syncthreads();
+    *a = of_warp[turn][0][0];
+    *b = of_warp[turn][1][0];
+    for (int i = 1; i < n; i++) {
+        *a += of_warp[turn][0][i];
+        *b += of_warp[turn][1][i];
+    }
+}
+
+/* Computes dx = residual + rstd (dy w - mean(dy w) - xhat mean(dy w xhat)), xhat = (x - mean) rstd; RMSNorm has no
+   second term. A block takes a chunk of rows, and reads the next row while it works on one. partial (n_chunks, width):
+   sums of dy xhat; after those, for LayerNorm, the sums of dy. A thread has the same columns in every row, and keeps
+   their sums in registers; those of packs that are not kept lie in `partial`. */
+template <class T, int N, bool LAYER>
+__global__ void __launch_bounds__(MOST)
+    norm_backward(const T *x, const T *weight, const T *dy, const float *stats, const T *residual, T *dx,
+                  int64_t n_rows, int64_t width, int64_t chunk_rows, float *partial)
+{
+    int64_t packs = width / N, begin = blockIdx.x * chunk_rows;
+    int64_t end = begin + chunk_rows < n_rows ? begin + chunk_rows : n_rows;
+    float *dweight = partial + blockIdx.x * width, *dbias = dweight + gridDim.x * width;
+    float dw[KEEP][N], db[KEEP][N];
+    for (int k = 0; k < KEEP; k++)
+        for (int e = 0; e < N; e++) dw[k][e] = db[k][e] = 0;
+    own_packs<T, N> own_x, own_dy, next_x, next_dy;
+    next_x.read(x + begin * width, packs);
+    next_dy.read(dy + begin * width, packs);
+    for (int64_t row = begin; row < end; row++) {
+        int64_t at = row * width;
+        float mean = LAYER ? stats[row] : 0, scale = stats[LAYER ? n_rows + row : row];
+        float sum = 0, centred = 0;
+        own_x = next_x;
+        own_dy = next_dy;
+        if (row + 1 < end) {
+            next_x.read(x + at + width, packs);
+            next_dy.read(dy + at + width, packs);
+        }
+        EACH_PACK(packs, {
+            ht_pack<T, N> p = PACK(own_x, x + at), d = PACK(own_dy, dy + at), w = ht_pack_at<T, N>(weight + i * N);
+            for (int e = 0; e < N; e++) {
+                float g = ht_load(d.x[e]) * ht_load(w.x[e]);
+                sum += g;
+                centred += g * (ht_load(p.x[e]) - mean);
+            }
+        });
+        fold_both((int)(row & 1), &sum, &centred);
+        float m1 = LAYER ? sum / (float)width : 0, m2 = centred * scale * scale / (float)width;
+        EACH_PACK(packs, {
+            ht_pack<T, N> p = PACK(own_x, x + at), d = PACK(own_dy, dy + at), w = ht_pack_at<T, N>(weight + i * N),
+                          r = p;
+            if (residual) r = ht_pack_at<T, N>(residual + at + i * N);
+            for (int e = 0; e < N; e++) {
+                float dye = ht_load(d.x[e]), from_mean = ht_load(p.x[e]) - mean;
+                float g = scale * (dye * ht_load(w.x[e]) - m1 - from_mean * m2), hat = from_mean * scale;
+                p.x[e] = ht_store<T>(residual ? ht_load(r.x[e]) + g : g);
+                if (k >= 0) {
+                    dw[k < 0 ? 0 : k][e] += dye * hat;
+                    if (LAYER) db[k < 0 ? 0 : k][e] += dye;
+                } else {
+                    int64_t c = i * N + e;
+                    dweight[c] = (row > begin ? dweight[c] : 0) + dye * hat;
+                    if (LAYER) dbias[c] = (row > begin ? dbias[c] : 0) + dye;
+                }
+            }
+            ht_pack_to<T, N>(dx + at + i * N, p);
+        });
+    }
+#pragma unroll
+    for (int k = 0; k < KEEP; k++) {
+        int64_t i = threadIdx.x + k * (int64_t)blockDim.x;
+        if (i >= packs) continue;
+        for (int e = 0; e < N; e++) {
+            dweight[i * N + e] = dw[k][e];
+            if (LAYER) dbias[i * N + e] = db[k][e];
+        }
     }
 }
 
 template <class T, int N>
-static void sums_as(struct ht_cuda *cuda, enum sums kind, const void *x, const void *dy, const float *stats,
-                    int64_t n_rows, int64_t width, float *scratch)
+static void backward_as(struct ht_cuda *cuda, const struct ht_cuda_norm *n, const void *x, const void *dy,
+                        const float *stats, const void *residual, void *dx, const struct chunks *c, float *partial)
 {
-    struct chunks c = chunks_of(n_rows);
-    dim3 grid((unsigned)((width / N + HT_WARP - 1) / HT_WARP), (unsigned)c.n), block(HT_WARP, SUM_ROWS);
-    const T *xt = (const T *)x, *dt = (const T *)dy;
-    if (kind == PLAIN)
-        HT_LAUNCH(cuda, (column_sums<T, N, PLAIN>), grid, block, 0, xt, dt, stats, n_rows, width, c.rows, scratch);
-    else if (kind == LAYER_NORM)
-        HT_LAUNCH(cuda, (column_sums<T, N, LAYER_NORM>), grid, block, 0, xt, dt, stats, n_rows, width, c.rows, scratch);
+    dim3 grid((unsigned)c->n), block(threads_for(n->width / N));
+    const T *w = (const T *)n->weight;
+    if (n->bias)
+        HT_LAUNCH(cuda, (norm_backward<T, N, true>), grid, block, 0, (const T *)x, w, (const T *)dy, stats,
+                  (const T *)residual, (T *)dx, n->n_rows, n->width, c->rows, partial);
     else
-        HT_LAUNCH(cuda, (column_sums<T, N, RMS_NORM>), grid, block, 0, xt, dt, stats, n_rows, width, c.rows, scratch);
+        HT_LAUNCH(cuda, (norm_backward<T, N, false>), grid, block, 0, (const T *)x, w, (const T *)dy, stats,
+                  (const T *)residual, (T *)dx, n->n_rows, n->width, c->rows, partial);
 }
 
-static void sums(struct ht_cuda *cuda, enum ht_dtype dtype, enum sums kind, const void *x, const void *dy,
-                 const float *stats, int64_t n_rows, int64_t width, struct ht_grad_type type, void *first, void *second,
-                 float *scratch)
+void ht_cuda_norm_backward(struct ht_cuda *cuda, const struct ht_cuda_norm *n, const void *x, const void *dy,
+                           const float *stats, const void *residual, void *dx, const struct ht_cuda_norm_grad *g)
 {
-    HT_WITH_TYPE(dtype, {
-        if (ht_is_wide<T>(width, x, dy))
-            sums_as<T, 4>(cuda, kind, x, dy, stats, n_rows, width, scratch);
+    struct chunks c = chunks_of(n->n_rows, NORM_CHUNKS, NORM_ROWS);
+    struct ht_grad_type type = {g->grad, g->store};
+    HT_WITH_TYPE(n->dtype, {
+        if (ht_is_wide<T>(n->width, x, dy, n->weight) && ht_is_wide<T>(n->width, residual, dx))
+            backward_as<T, ht_wide<T>::N>(cuda, n, x, dy, stats, residual, dx, &c, g->scratch);
         else
-            sums_as<T, 1>(cuda, kind, x, dy, stats, n_rows, width, scratch);
+            backward_as<T, 1>(cuda, n, x, dy, stats, residual, dx, &c, g->scratch);
     })
-    dim3 grid(ht_grid_for(width, 256), second ? 2 : 1);
-    HT_LAUNCH(cuda, fold_columns, grid, dim3(256), 0, scratch, chunks_of(n_rows).n, width, type, first, second);
+    fold(cuda, g->scratch, c.n, n->width, type, g->weight, n->bias ? g->bias : NULL);
 }
 
-void ht_cuda_norm_grad(struct ht_cuda *cuda, const struct ht_cuda_norm *n, const void *x, const void *dy,
-                       const float *stats, enum ht_dtype grad, enum ht_dtype store, void *dweight, void *dbias,
-                       float *scratch)
+/* ---- sums of columns ---- */
+
+enum { CHUNKS = 64, CHUNK_ROWS = 32, SUM_ROWS = 8 }; /* most chunks; least rows of a chunk; rows taken at once */
+
+int64_t ht_cuda_column_scratch_bytes(int64_t width)
 {
-    struct ht_grad_type type = {grad, store};
-    sums(cuda, n->dtype, n->bias ? LAYER_NORM : RMS_NORM, x, dy, stats, n->n_rows, n->width, type, dweight, dbias,
-         scratch);
+    return CHUNKS * width * (int64_t)sizeof(float);
+}
+
+/* Sums a chunk of rows for 32 groups of N columns. partial (n_chunks, width). */
+template <class T, int N>
+__global__ void column_sums(const T *x, int64_t n_rows, int64_t width, int64_t chunk_rows, float *partial)
+{
+    __shared__ float of_row[SUM_ROWS][HT_WARP * N];
+    int lane = (int)threadIdx.x, sub = (int)threadIdx.y;
+    int64_t column = ((int64_t)blockIdx.x * HT_WARP + lane) * N;
+    int64_t begin = blockIdx.y * chunk_rows, end = begin + chunk_rows < n_rows ? begin + chunk_rows : n_rows;
+    float sums[N];
+    for (int k = 0; k < N; k++) sums[k] = 0;
+    for (int64_t r = begin + sub; r < end && column < width; r += SUM_ROWS) {
+        ht_pack<T, N> p = ht_pack_at<T, N>(x + r * width + column);
+        for (int k = 0; k < N; k++) sums[k] += ht_load(p.x[k]);
+    }
+    for (int k = 0; k < N; k++) of_row[sub][k * HT_WARP + lane] = sums[k];
+    __syncthreads();
+    if (sub > 0 || column >= width) return;
+    float *to = partial + blockIdx.y * width + column;
+    for (int k = 0; k < N; k++) {
+        float sum = 0;
+        for (int i = 0; i < SUM_ROWS; i++) sum += of_row[i][k * HT_WARP + lane];
+        to[k] = sum;
+    }
+}
+
+template <class T, int N>
+static void sums_as(struct ht_cuda *cuda, const void *x, int64_t n_rows, int64_t width, const struct chunks *c,
+                    float *scratch)
+{
+    dim3 grid((unsigned)((width / N + HT_WARP - 1) / HT_WARP), (unsigned)c->n), block(HT_WARP, SUM_ROWS);
+    HT_LAUNCH(cuda, (column_sums<T, N>), grid, block, 0, (const T *)x, n_rows, width, c->rows, scratch);
 }
 
 void ht_cuda_column_sum(struct ht_cuda *cuda, enum ht_dtype dtype, const void *x, int64_t n_rows, int64_t width,
                         enum ht_dtype grad, enum ht_dtype store, void *out, float *scratch)
 {
+    struct chunks c = chunks_of(n_rows, CHUNKS, CHUNK_ROWS);
     struct ht_grad_type type = {grad, store};
-    sums(cuda, dtype, PLAIN, NULL, x, NULL, n_rows, width, type, out, NULL, scratch);
+    HT_WITH_TYPE(dtype, {
+        if (ht_is_wide<T>(width, x))
+            sums_as<T, 4>(cuda, x, n_rows, width, &c, scratch);
+        else
+            sums_as<T, 1>(cuda, x, n_rows, width, &c, scratch);
+    })
+    fold(cuda, scratch, c.n, width, type, out, NULL);
 }

@@ -63,28 +63,29 @@ static void check_norm(const struct norm_case &c)
     struct buffer bdy = put(c.dtype, dy, c.shift), by = room(c.dtype, n, c.shift), bdx = put(c.dtype, res, c.shift);
     struct buffer stats = buffer_of((int64_t)r.stats.size() * 4), dw = room(c.store, c.width),
                   db = room(c.store, c.width);
-    struct buffer scratch = buffer_of(ht_cuda_column_scratch_bytes(c.width));
+    struct buffer scratch = buffer_of(ht_cuda_norm_scratch_bytes(c.width));
+    struct buffer columns = buffer_of(ht_cuda_column_scratch_bytes(c.width));
+    struct ht_cuda_norm_grad g = {c.grad, c.store, dw.at(), c.layer ? db.at() : NULL, (float *)scratch.at()};
     struct ht_cuda_norm norm = {c.dtype, c.rows, c.width, bw.at(), c.layer ? bb.at() : NULL, 1e-3f};
     ht_cuda_norm_forward(&cuda, &norm, bx.at(), by.at(), (float *)stats.at());
     expect_close("norm", get(c.dtype, by), r.y, one_rounding(c.dtype), 1e-5);
     expect_close("stats", get(HT_F32, stats), r.stats, 1e-5, 1e-6);
-    ht_cuda_norm_backward(&cuda, &norm, bx.at(), bdy.at(), (const float *)stats.at(), bdx.at(), bdx.at());
+    ht_cuda_norm_backward(&cuda, &norm, bx.at(), bdy.at(), (const float *)stats.at(), bdx.at(), bdx.at(), &g);
     double grows = c.width < 8 ? 2e-3 : 4e-5; /* a row of few elements may be nearly constant: 1/std is large */
     expect_close("dx on top of residual", get(c.dtype, bdx), r.dx, one_rounding(c.dtype), grows);
-    ht_cuda_norm_backward(&cuda, &norm, bx.at(), bdy.at(), (const float *)stats.at(), NULL, by.at());
+    ht_cuda_norm_backward(&cuda, &norm, bx.at(), bdy.at(), (const float *)stats.at(), NULL, by.at(), &g);
     for (int64_t i = 0; i < n; i++) r.dx[(size_t)i] -= (double)res[(size_t)i];
     expect_close("dx", get(c.dtype, by), r.dx, one_rounding(c.dtype), grows);
-    ht_cuda_norm_grad(&cuda, &norm, bx.at(), bdy.at(), (const float *)stats.at(), c.grad, c.store, dw.at(),
-                      c.layer ? db.at() : NULL, (float *)scratch.at());
     double sums = 1e-6 * (double)c.rows + 1e-5;
     floats got = get(c.store, dw);
     expect_close("dweight", got, r.dw, one_rounding(c.grad), sums);
     for (float g : got) expect(rounded(c.grad, g) == g, "a gradient of the weight is not rounded");
     if (c.layer) expect_close("dbias", get(c.store, db), r.db, one_rounding(c.grad), sums);
-    ht_cuda_column_sum(&cuda, c.dtype, bdy.at(), c.rows, c.width, c.grad, c.store, db.at(), (float *)scratch.at());
+    ht_cuda_column_sum(&cuda, c.dtype, bdy.at(), c.rows, c.width, c.grad, c.store, db.at(), (float *)columns.at());
     expect_close("column sums", get(c.store, db), r.db, one_rounding(c.grad), sums);
     contents_of(scratch);
-    for (struct buffer *f : {&bx, &bw, &bb, &bdy, &by, &bdx, &stats, &dw, &db, &scratch}) release(*f);
+    contents_of(columns);
+    for (struct buffer *f : {&bx, &bw, &bb, &bdy, &by, &bdx, &stats, &dw, &db, &scratch, &columns}) release(*f);
 }
 
 static void norms(void)
