@@ -30,7 +30,7 @@ struct ht_sim_options {
     int32_t issue_ahead;    /* 0 for CPU, 2 for CUDA */
     int32_t jitter_percent; /* each cost is multiplied by 1 + u, u uniform in +-jitter (0..99) */
     uint64_t seed;          /* of the jitter */
-    bool every;             /* every iteration is simulated, also once they repeat themselves (common/exec/sim_repeat.h) */
+    bool every; /* every iteration is simulated, also once they repeat themselves (common/exec/sim_repeat.h) */
     /* [iterations]: validate finds the iteration bad; NULL: none is. */
     const bool *bad;
     /* Called now and then with the ops of all iterations that have ended; NULL: nobody listens. */
