@@ -8,10 +8,7 @@
 
 void ht_draft_name(struct ht_draft *g, const char *letters, int32_t unit, int32_t mb)
 {
-    if (g->n_mb > 1 && mb >= 0)
-        ht_op_name(g->schedule, "%s%d.%d", letters, unit, mb);
-    else
-        ht_op_name(g->schedule, "%s%d", letters, unit);
+    ht_op_number(g->schedule, letters, unit, g->n_mb > 1 ? mb : -1);
 }
 
 /* Adds a work about units, with the size of the replica's own micro-batches. */

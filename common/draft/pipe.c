@@ -2,6 +2,7 @@
 #include "common/draft/pipe_internal.h"
 
 #include "common/base/array.h"
+#include "common/schedule/build.h"
 #include "common/schedule/merge.h"
 #include "common/schedule/verify.h"
 
@@ -203,10 +204,11 @@ static void add_rows(struct ht_pipe *g)
     }
 }
 
-/* Writes the draft of one part of pipeline k and applies control to it. */
+/* Writes the draft of one part of pipeline k and applies control to it. before: another part's draft, by which tables are
+   sized; NULL: none. */
 static enum ht_status write_draft(const struct ht_scenario *scenario, const struct ht_pipe_style *style,
                                   const struct ht_pipe_holders *holders, int32_t k, int32_t part, const char *name,
-                                  struct ht_error *err, struct ht_schedule **out)
+                                  struct ht_schedule *const *before, struct ht_error *err, struct ht_schedule **out)
 {
     const struct ht_layout *layout = holders->layout;
     struct ht_pipe g = {
@@ -214,6 +216,7 @@ static enum ht_status write_draft(const struct ht_scenario *scenario, const stru
     struct ht_control_style control_style = {0};
     int64_t ranks = g.shape.ranks;
     ht_draft_init(&g.d, scenario, layout, k, part, name);
+    if (before) ht_builder_reserve(g.d.schedule, before, 1);
     g.d.state->keeps = HT_GATHER_ITERATION;
     g.d.state->reduce_once = g.d.sharded && style->zero == 1 && (g.d.n_mb > 1 || style->reduce_whole);
     g.control = ht_pipe_control(scenario, style, &control_style.undo);
@@ -269,7 +272,8 @@ enum ht_status ht_pipe_build(const struct ht_scenario *scenario, const struct ht
     int32_t n = layout->n_replicas * layout->tp;
     struct ht_schedule **drafts = HT_NEW_ARRAY(struct ht_schedule *, n);
     for (int32_t i = 0; i < n && !status; i++)
-        status = write_draft(scenario, style, &holders, i / layout->tp, i % layout->tp, name, err, &drafts[i]);
+        status = write_draft(scenario, style, &holders, i / layout->tp, i % layout->tp, name, i ? &drafts[i - 1] : NULL,
+                             err, &drafts[i]);
     status = ht_schedule_join(drafts, n, layout->tp, status, err, out);
     if (!status && style->offload) ht_schedule_limit_devices(*out, sums_of_a_stage(scenario, style));
     free(holders.stage);

@@ -5,7 +5,7 @@
 static void in_pass(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pass *x)
 {
     struct ht_schedule *s = g->d.schedule;
-    ht_op_name(s, "%c%d.%d", x->forward ? 'f' : 'b', x->stage, x->micro_batch);
+    ht_op_number(s, x->forward ? "f" : "b", x->stage, x->micro_batch);
     ht_op_after(s, g->sending[rank]);
     g->sending[rank] = -1;
     g->computed[rank] = s->n_ops - 1;

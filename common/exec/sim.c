@@ -38,7 +38,9 @@ struct sim {
     struct ht_sim_rest rest;         /* of a question with a limit */
     int64_t begin_ns;                /* end of iterations 0 .. after; HT_FLOW_NEVER_NS until it is known */
     int64_t least_end_ns;            /* iterations 0 .. last have not all ended before this */
-    struct ht_sim_repeat repeat;     /* of a question that may be answered by it */
+    struct ht_sim_repeat repeat;     /* of a run that may be shortened by it */
+    int32_t simulated;               /* iterations of a trace that are simulated */
+    int64_t period_ns;               /* of the others */
     int64_t *running;                /* [n_lanes] id_of the issue group that runs in the lane's slot */
     int32_t *changed;                /* [n_lanes] scratch */
     int64_t now_ns;
@@ -170,10 +172,26 @@ static bool is_foretold(struct sim *sim)
     return true;
 }
 
+/* Cuts a trace's run down to the iterations that ht_sim_repeat_fill needs, once it repeats itself. */
+static void cut(struct sim *sim)
+{
+    int32_t iterations = sim->options->iterations;
+    struct ht_sim_parts parts = parts_of(sim);
+    int64_t period_ns = ht_sim_repeat_check(&sim->repeat, &parts, sim->now_ns);
+    int32_t k = ht_core_ended(sim->core) - 1;
+    if (period_ns == 0 || k + 4 >= iterations || ended_by(sim, k) != sim->now_ns) return;
+    if (period_ns > (HT_FLOW_NEVER_NS - sim->now_ns) / iterations) return; /* the run reports that */
+    sim->period_ns = period_ns;
+    sim->simulated = k + 4;
+    ht_core_cut(sim->core, sim->simulated);
+    ht_sim_repeat_free(&sim->repeat);
+}
+
 /* Returns true once the question has its answer, begin_ns and least_end_ns. */
 static bool is_answered(struct sim *sim)
 {
     const struct ht_sim_question *q = &sim->question;
+    if (q->last < 0 && sim->repeat.bytes) cut(sim);
     if (q->last < 0) return false;
     if (sim->repeat.bytes && is_foretold(sim)) return true;
     int32_t ended = ht_core_ended(sim->core);
@@ -200,8 +218,9 @@ static enum ht_status loop(struct sim *sim, struct ht_error *err)
         dispatch(sim);
         if ((rounds & 4095) != 0) continue;
         if (ht_interrupted()) return ht_fail(err, HT_INTERRUPTED, "interrupted");
-        if (sim->options->progress)
-            sim->options->progress(sim->options->progress_ctx, n_ops - ht_core_unfinished(sim->core), n_ops);
+        if (!sim->options->progress) continue;
+        if (sim->period_ns) n_ops = (int64_t)sim->simulated * s->n_ops;
+        sim->options->progress(sim->options->progress_ctx, n_ops - ht_core_unfinished(sim->core), n_ops);
     }
     if (!answered && !ht_core_done(sim->core)) {
         char stall[768];
@@ -228,12 +247,13 @@ static enum ht_status check_options(const struct ht_schedule *s, const struct ht
     return HT_OK;
 }
 
-/* Returns true if a repetition may answer the question: it foretells neither jitter and bad iterations, nor the last one. */
+/* Returns true if a repetition may shorten the run: it foretells neither jitter and bad iterations, nor the last one. */
 static bool may_foretell(const struct sim *sim)
 {
     const struct ht_sim_question *q = &sim->question;
-    return q->last >= 1 && q->last <= sim->options->iterations - 2 && !q->every && !sim->options->jitter_percent &&
-           !sim->options->bad;
+    const struct ht_sim_options *o = sim->options;
+    if (o->every || o->jitter_percent || o->bad) return false;
+    return q->last < 0 ? o->iterations > 5 : q->last >= 1 && q->last <= o->iterations - 2;
 }
 
 /* Prepares a run of checked options. */
@@ -290,6 +310,10 @@ enum ht_status ht_sim_run(const struct ht_schedule *s, const int64_t *cost_ns, c
     }
     if (status == HT_OK) {
         trace->end_ns = sim.now_ns;
+        if (sim.period_ns) {
+            ht_sim_repeat_fill(trace, sim.simulated, sim.period_ns);
+            trace->end_ns += (options->iterations - sim.simulated) * sim.period_ns;
+        }
         for (int32_t i = 0; i < ht_n_spaces(s); i++) trace->peak_bytes[i] = ht_core_peak_bytes(sim.core, i);
         *out = trace;
         trace = NULL;

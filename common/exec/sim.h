@@ -30,6 +30,7 @@ struct ht_sim_options {
     int32_t issue_ahead;    /* 0 for CPU, 2 for CUDA */
     int32_t jitter_percent; /* each cost is multiplied by 1 + u, u uniform in +-jitter (0..99) */
     uint64_t seed;          /* of the jitter */
+    bool every; /* every iteration is simulated, also once they repeat themselves (common/exec/sim_repeat.h) */
     /* [iterations]: validate finds the iteration bad; NULL: none is. */
     const bool *bad;
     /* Called now and then with the ops of all iterations that have ended; NULL: nobody listens. */
@@ -37,8 +38,9 @@ struct ht_sim_options {
     void *progress_ctx;
 };
 
-/* Simulates a verified schedule. cost_ns: [n_ops] uncontended costs, >= 0. Returns HT_INTERRUPTED after Ctrl-C
-   (common/base/interrupt.h). A stall is a bug: HT_FAILED, with what every lane waits for. */
+/* Simulates a verified schedule. cost_ns: [n_ops] uncontended costs, >= 0. Once iterations repeat themselves, further ones are
+   written from the one before; the trace is the same. Returns HT_INTERRUPTED after Ctrl-C (common/base/interrupt.h). A stall is a
+   bug: HT_FAILED, with what every lane waits for. */
 enum ht_status ht_sim_run(const struct ht_schedule *s, const int64_t *cost_ns, const struct ht_sim_options *options,
                           struct ht_error *err, struct ht_trace **out);
 
@@ -46,7 +48,6 @@ enum ht_status ht_sim_run(const struct ht_schedule *s, const int64_t *cost_ns, c
 struct ht_sim_question {
     int32_t after, last; /* -1 <= after < last < iterations */
     int64_t limit_ns;    /* whoever finds a time of at least this asks no more; 0: the time itself is asked for */
-    bool every;          /* every iteration is simulated, also once they repeat themselves (common/exec/sim_repeat.h) */
 };
 
 /* Simulates as ht_sim_run does, without a trace and only as far as the question needs; iterations that surely take as long as

@@ -58,3 +58,33 @@ int64_t ht_sim_repeat_check(struct ht_sim_repeat *r, const struct ht_sim_parts *
     r->at_ns = now_ns;
     return period_ns;
 }
+
+/* Writes iteration `to` as the simulated iteration `from`, `periods` periods later, in each of which `step` grants and finishes are
+   numbered. */
+static void copy_iteration(struct ht_trace *t, int32_t from, int32_t to, int64_t periods, int64_t period_ns,
+                           int64_t step)
+{
+    int64_t n_ops = t->schedule->n_ops, later_ns = periods * period_ns;
+    const struct ht_trace_event *source = t->events + from * n_ops;
+    struct ht_trace_event *event = t->events + to * n_ops;
+    for (int64_t op = 0; op < n_ops; op++) {
+        event[op] = source[op];
+        event[op].iteration = to;
+        if (event[op].grant_seq < 0) continue; /* skipped: it has no times */
+        event[op].issue_ns += later_ns;
+        event[op].start_ns += later_ns;
+        event[op].end_ns += later_ns;
+        event[op].grant_seq += periods * step;
+        event[op].release_seq += periods * step;
+    }
+    t->iteration_end_ns[to] = t->iteration_end_ns[from] + later_ns;
+}
+
+void ht_sim_repeat_fill(struct ht_trace *trace, int32_t n, int64_t period_ns)
+{
+    int64_t n_ops = trace->schedule->n_ops, step = 0;
+    const struct ht_trace_event *events = trace->events + (n - 2) * n_ops;
+    for (int64_t op = 0; op < n_ops; op++) step += 2 * (events[op].grant_seq >= 0);
+    copy_iteration(trace, n - 1, trace->iterations - 1, trace->iterations - n, period_ns, step);
+    for (int32_t k = n - 1; k < trace->iterations - 1; k++) copy_iteration(trace, n - 2, k, k - n + 2, period_ns, step);
+}

@@ -27,6 +27,30 @@ void ht_builder_destroy(struct ht_builder *b)
     free(b);
 }
 
+void ht_builder_reserve(struct ht_schedule *s, struct ht_schedule *const *others, int32_t n)
+{
+    int64_t ops = 0, tensors = 0, deps = 0, prev = 0, effects = 0, uses = 0;
+    for (int32_t i = 0; i < n; i++) {
+        const struct ht_schedule *x = others[i];
+        ops += x->n_ops;
+        tensors += x->n_tensors;
+        deps += x->deps_begin[x->n_ops];
+        prev += x->prev_begin[x->n_ops];
+        effects += x->effects_begin[x->n_ops];
+        uses += x->uses_begin[x->n_ops];
+    }
+    HT_RESERVE(s->tensors, s->tensors_cap, tensors);
+    HT_RESERVE(s->ops, s->ops_cap, ops);
+    HT_RESERVE(s->deps, s->deps_cap, deps);
+    HT_RESERVE(s->prev, s->prev_cap, prev);
+    HT_RESERVE(s->effects, s->effects_cap, effects);
+    HT_RESERVE(s->uses, s->uses_cap, uses);
+    HT_RESERVE(s->deps_begin, s->deps_begin_cap, ops + 1);
+    HT_RESERVE(s->prev_begin, s->prev_begin_cap, ops + 1);
+    HT_RESERVE(s->effects_begin, s->effects_begin_cap, ops + 1);
+    HT_RESERVE(s->uses_begin, s->uses_begin_cap, ops + 1);
+}
+
 void ht_builder_end(struct ht_schedule *s)
 {
     struct ht_builder *b = ht_builder_of(s);
@@ -86,6 +110,32 @@ void ht_op_name(struct ht_schedule *s, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
+    ht_copy_name(op->name, sizeof op->name, text);
+}
+
+/* Writes a number >= 0 at `at`. Returns one past its end. */
+static char *put_number(char *at, int32_t number)
+{
+    char digits[12];
+    int n = 0;
+    do digits[n++] = (char)('0' + number % 10);
+    while (number /= 10);
+    while (n) *at++ = digits[--n];
+    return at;
+}
+
+void ht_op_number(struct ht_schedule *s, const char *letters, int32_t number, int32_t micro_batch)
+{
+    struct ht_op *op = last(s);
+    size_t n = strlen(letters);
+    char text[64] = "", *at = text + n;
+    assert(n < 32 && number >= 0);
+    memcpy(text, letters, n);
+    at = put_number(at, number);
+    if (micro_batch >= 0) {
+        *at++ = '.';
+        put_number(at, micro_batch);
+    }
     ht_copy_name(op->name, sizeof op->name, text);
 }
 

@@ -27,6 +27,9 @@ struct ht_builder {
 struct ht_builder *ht_builder_of(struct ht_schedule *s);
 void ht_builder_destroy(struct ht_builder *b);
 
+/* Sizes a schedule's tables for as many rows as n others have together. */
+void ht_builder_reserve(struct ht_schedule *s, struct ht_schedule *const *others, int32_t n);
+
 /* Frees the indices of the last op's lists. That op is complete; further ones may follow. */
 void ht_builder_end(struct ht_schedule *s);
 

@@ -236,31 +236,6 @@ static void add_rows(struct merge *m)
         }
 }
 
-/* Sizes the graph's tables: each has as many rows as the drafts' together. */
-static void reserve(struct merge *m)
-{
-    struct ht_schedule *out = m->out;
-    int64_t tensors = 0, deps = 0, prev = 0, effects = 0, uses = 0;
-    for (int32_t d = 0; d < m->n; d++) {
-        const struct ht_schedule *s = m->drafts[d];
-        tensors += s->n_tensors;
-        deps += s->deps_begin[s->n_ops];
-        prev += s->prev_begin[s->n_ops];
-        effects += s->effects_begin[s->n_ops];
-        uses += s->uses_begin[s->n_ops];
-    }
-    HT_RESERVE(out->tensors, out->tensors_cap, tensors);
-    HT_RESERVE(out->ops, out->ops_cap, m->n_ops);
-    HT_RESERVE(out->deps, out->deps_cap, deps);
-    HT_RESERVE(out->prev, out->prev_cap, prev);
-    HT_RESERVE(out->effects, out->effects_cap, effects);
-    HT_RESERVE(out->uses, out->uses_cap, uses);
-    HT_RESERVE(out->deps_begin, out->deps_begin_cap, m->n_ops + 1);
-    HT_RESERVE(out->prev_begin, out->prev_begin_cap, m->n_ops + 1);
-    HT_RESERVE(out->effects_begin, out->effects_begin_cap, m->n_ops + 1);
-    HT_RESERVE(out->uses_begin, out->uses_begin_cap, m->n_ops + 1);
-}
-
 /* Appends an op's list of edges with the graph's ids. */
 static void add_edges(struct merge *m, int32_t draft, const int32_t *edges, int64_t n, int32_t *list, int64_t *begin)
 {
@@ -333,7 +308,7 @@ enum ht_status ht_schedule_merge(struct ht_schedule *const *drafts, int32_t n, i
     if (!status) {
         number_groups(&m);
         create(&m);
-        reserve(&m);
+        ht_builder_reserve(m.out, drafts, n); /* all ops are taken */
         add_rows(&m);
         for (int32_t i = 0; i < m.n_ops; i++) add_op(&m, i);
         *out = m.out;

@@ -297,6 +297,8 @@ int32_t ht_add_work(struct ht_schedule *s, const struct ht_work *work);
 /* Appends an op and returns its id; the calls below then describe this last op. */
 int32_t ht_add_op(struct ht_schedule *s, enum ht_op_kind kind, int32_t lane, struct ht_label label, int32_t work);
 void ht_op_name(struct ht_schedule *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Names the last op by letters, a number >= 0 and a micro-batch (-1: none): "F3.1". */
+void ht_op_number(struct ht_schedule *s, const char *letters, int32_t number, int32_t micro_batch);
 void ht_op_after(struct ht_schedule *s, int32_t op); /* same iteration; < 0 is ignored; repeats are ignored */
 /* Adds an edge to an op of the previous iteration, whose id may be still to come, or to a mark. */
 void ht_op_after_prev(struct ht_schedule *s, int32_t op);

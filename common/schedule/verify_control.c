@@ -149,23 +149,30 @@ static void follow_final_checks(const struct ht_schedule *s, int32_t base, const
    Takes 64 ranks at a time. */
 static enum ht_status check_next_iteration(const struct ht_schedule *s, struct ht_error *err)
 {
-    uint64_t *now = HT_NEW_ARRAY(uint64_t, s->n_ops), *next = HT_NEW_ARRAY(uint64_t, s->n_ops);
-    uint64_t *lane = HT_NEW_ARRAY(uint64_t, s->n_lanes);
+    int32_t *scales = NULL, n_scales = 0; /* ops that read the scale */
+    size_t cap = 0;
     enum ht_status status = HT_OK;
-    for (int32_t base = 0; base < s->n_ranks && !status; base += 64) {
-        uint64_t checks = 0, scales = 0; /* ranks with a final check, with an op that reads the scale */
-        for (int32_t op = 0; op < s->n_ops; op++) {
-            if (is_final_check(s, op)) checks |= bit_of(s, op, base);
-            if (ht_op_scales(s, op)) scales |= bit_of(s, op, base);
-        }
-        if (!(checks & scales)) continue;
+    bool *checked = HT_NEW_ARRAY(bool, s->n_ranks);
+    uint64_t *now = NULL, *next = NULL, *lane = HT_NEW_ARRAY(uint64_t, s->n_lanes);
+    for (int32_t op = 0; op < s->n_ops; op++)
+        if (is_final_check(s, op)) checked[ht_op_rank(s, op)] = true;
+    for (int32_t op = 0; op < s->n_ops; op++)
+        if (checked[ht_op_rank(s, op)] && ht_op_scales(s, op)) HT_PUSH(scales, n_scales, cap, op);
+    if (n_scales) {
+        now = HT_NEW_ARRAY(uint64_t, s->n_ops);
+        next = HT_NEW_ARRAY(uint64_t, s->n_ops);
+    }
+    for (int32_t base = 0; base < s->n_ranks && n_scales && !status; base += 64) {
         for (int32_t i = 0; i < s->n_lanes; i++) lane[i] = 0;
         follow_final_checks(s, base, NULL, lane, now);
         follow_final_checks(s, base, now, lane, next);
-        for (int32_t op = 0; op < s->n_ops && !status; op++)
-            if (ht_op_scales(s, op) && bit_of(s, op, base) & checks & ~next[op])
-                status = ht_broken_op(s, op, err, "does not wait for its rank's final check of the iteration before");
+        for (int32_t i = 0; i < n_scales && !status; i++)
+            if (bit_of(s, scales[i], base) & ~next[scales[i]])
+                status =
+                    ht_broken_op(s, scales[i], err, "does not wait for its rank's final check of the iteration before");
     }
+    free(scales);
+    free(checked);
     free(now);
     free(next);
     free(lane);

@@ -4,12 +4,11 @@
  *
  * 1. A counting sort by residency gives each residency its accesses in id order.
  * 2. A walk over a residency's accesses in one branch checks that the tensor is present where an op expects it. It also
- *    collects obligations: pairs (later, earlier) of ops that must run in this order.
+ *    collects obligations: pairs (later, earlier) of ops that must run in this order. A FIFO lane that has both meets one.
  * 3. The obligations are sorted by their later op. With that op's edges marked in an array, each is checked in constant
  *    time.
  *
- * An edge between the two ops meets an obligation, and so does a FIFO lane that has both. Residents give the same
- * obligations between the end of one iteration and the beginning of the next, for every pair of branches.
+ * Residents give the same obligations between the end of one iteration and the beginning of the next, for every pair of branches.
  */
 #include "common/schedule/rules.h"
 
@@ -99,14 +98,17 @@ static void checker_free(struct checker *c)
     free(c->back.rows);
 }
 
-static void add_obligation(struct obligations *list, int32_t later, int32_t earlier, int32_t residency,
-                           enum reason reason, bool earlier_wrote)
+/* Adds an obligation, unless the two ops' FIFO lane meets it. */
+static void add_obligation(const struct ht_schedule *s, struct obligations *list, int32_t later, int32_t earlier,
+                           int32_t residency, enum reason reason, bool earlier_wrote)
 {
     struct obligation o = {.later = later,
                            .earlier = earlier,
                            .residency = residency,
                            .reason = (uint8_t)reason,
                            .earlier_wrote = earlier_wrote};
+    int32_t lane = s->ops[later].lane;
+    if (s->ops[earlier].lane == lane && s->lanes[lane].order == HT_FIFO) return;
     HT_PUSH(list->rows, list->n, list->cap, o);
 }
 
@@ -145,7 +147,7 @@ static void note_read(struct checker *c, struct residency_walk *w, int32_t op, i
         return;
     }
     if (w->last_writer >= 0)
-        add_obligation(&c->here, op, w->last_writer, residency, READ, true);
+        add_obligation(c->s, &c->here, op, w->last_writer, residency, READ, true);
     else
         HT_PUSH(w->first_readers.rows, w->first_readers.n, w->first_readers.cap, op);
     if (fifo) {
@@ -160,9 +162,9 @@ static void note_write(struct checker *c, struct residency_walk *w, int32_t op, 
 {
     enum reason reason = flags & HT_PRODUCE ? PRODUCE_AGAIN : flags & HT_UPDATE ? OVERWRITE : FREE;
     for (int64_t i = 0; i < w->last_readers.n; i++)
-        add_obligation(&c->here, op, w->last_readers.rows[i], residency, reason, false);
+        add_obligation(c->s, &c->here, op, w->last_readers.rows[i], residency, reason, false);
     if (w->last_readers.n == 0 && w->last_writer >= 0)
-        add_obligation(&c->here, op, w->last_writer, residency, reason, true);
+        add_obligation(c->s, &c->here, op, w->last_writer, residency, reason, true);
     if (w->first_writer < 0) {
         w->first_writer = op;
         w->first_reason = reason;
@@ -204,13 +206,14 @@ static void cross(struct checker *c, const struct residency_walk *before, const 
 {
     if (before->last_writer >= 0)
         for (int64_t i = 0; i < now->first_readers.n; i++)
-            add_obligation(&c->back, now->first_readers.rows[i], before->last_writer, residency, READ, true);
+            add_obligation(c->s, &c->back, now->first_readers.rows[i], before->last_writer, residency, READ, true);
     if (now->first_writer < 0) return;
     for (int64_t i = 0; i < before->last_readers.n; i++)
-        add_obligation(&c->back, now->first_writer, before->last_readers.rows[i], residency, now->first_reason, false);
+        add_obligation(c->s, &c->back, now->first_writer, before->last_readers.rows[i], residency, now->first_reason,
+                       false);
     /* a reader on either side of the boundary already orders the two writers */
     if (before->last_readers.n == 0 && now->first_readers.n == 0 && before->last_writer >= 0)
-        add_obligation(&c->back, now->first_writer, before->last_writer, residency, now->first_reason, true);
+        add_obligation(c->s, &c->back, now->first_writer, before->last_writer, residency, now->first_reason, true);
 }
 
 static void collect(struct checker *c)
@@ -240,7 +243,7 @@ static enum ht_status unmet(const struct checker *c, const struct obligation *o,
                         o->earlier_wrote ? "wrote or released it" : "reads it");
 }
 
-/* Checks that the edges in `list` (deps or prev) and FIFO lanes meet all obligations (step 3). */
+/* Checks that the edges in `list` (deps or prev) meet all obligations that FIFO lanes do not (step 3). */
 static enum ht_status check_obligations(const struct checker *c, const struct obligations *obligations,
                                         const int32_t *list, const int64_t *begin, bool back, struct ht_error *err)
 {
@@ -257,10 +260,7 @@ static enum ht_status check_obligations(const struct checker *c, const struct ob
         for (int64_t k = begin[op]; k < begin[op + 1]; k++) mark[list[k]] = op + 1;
         for (int64_t k = slot[op]; k < slot[op + 1] && !status; k++) {
             const struct obligation *o = &obligations->rows[sorted[k]];
-            int32_t lane = s->ops[op].lane;
-            if (mark[o->earlier] == op + 1) continue;
-            if (s->ops[o->earlier].lane == lane && s->lanes[lane].order == HT_FIFO) continue;
-            status = unmet(c, o, back, err);
+            if (mark[o->earlier] != op + 1) status = unmet(c, o, back, err);
         }
     }
     free(slot);

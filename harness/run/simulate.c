@@ -60,6 +60,7 @@ static struct ht_sim_options sim_options(const struct ht_options *o, const struc
                                    .issue_ahead = job->issue_ahead,
                                    .jitter_percent = (int32_t)o->sim.jitter_percent,
                                    .seed = (uint64_t)o->sim.seed,
+                                   .every = o->sim.every,
                                    .bad = bad};
 }
 

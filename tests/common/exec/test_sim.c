@@ -546,14 +546,38 @@ START_TEST(time_of_many_iterations)
     ck_assert_int_eq(ns, INT64_C(30) * 9999998 + 50);
     o.iterations = 10;
     for (int every = 0; every < 2; every++) {
-        struct ht_sim_question q = {.after = 0, .last = 8, .every = every};
-        ck_assert_int_eq(ht_sim_time(s, cost, &o, q, &err, &ns), HT_OK);
+        o.every = every;
+        ck_assert_int_eq(ht_sim_time(s, cost, &o, (struct ht_sim_question){.after = 0, .last = 8}, &err, &ns), HT_OK);
         ck_assert_int_eq(ns, 240);
     }
     ck_assert_int_eq(ht_sim_time(s, cost, &o, (struct ht_sim_question){.after = 3, .last = 3}, &err, &ns),
                      HT_BAD_INPUT);
     ck_assert_int_eq(ht_sim_time(s, cost, &o, (struct ht_sim_question){.after = 3, .last = 10}, &err, &ns),
                      HT_BAD_INPUT);
+    end();
+}
+END_TEST
+
+/* A forward of 20 ns feeds one of 30 ns on another rank: iterations end at 50, 80, 110, .. Only the first ones and the last are
+   simulated. Iteration k opens when k - 2 has ended, at 30 k - 10. Each op is granted and finished: four numbers an iteration. */
+START_TEST(trace_of_many_iterations)
+{
+    enum { MANY = 1000 };
+    begin(2);
+    int32_t first = forward(gpu(0), 20), second = forward(gpu(1), 30);
+    ht_op_after(s, first);
+    ht_schedule_link(s);
+    run((struct ht_sim_options){.iterations = MANY});
+    for (int k = 0; k < MANY; k++) {
+        const struct ht_trace_event *e = &t->events[2 * k];
+        ck_assert_int_eq(t->iteration_end_ns[k], 50 + 30 * k);
+        ck_assert_int_eq(e[second].iteration, k);
+        ck_assert_int_eq(e[second].end_ns, 50 + 30 * k);
+        if (k < 2 || k == MANY - 1) continue;
+        ck_assert_int_eq(e[first].end_ns, 30 * k + 10);
+        ck_assert_int_eq(e[second].grant_seq - e[second - 2].grant_seq, 4);
+    }
+    ck_assert_int_eq(t->end_ns, 50 + 30 * (MANY - 1));
     end();
 }
 END_TEST
@@ -603,7 +627,8 @@ START_TEST(interrupt_stops_it)
     forward(gpu(0), 1);
     ht_schedule_link(s);
     ht_interrupt_set(true);
-    ck_assert_int_eq(refused((struct ht_sim_options){.iterations = 100000}, "interrupted"), HT_INTERRUPTED);
+    ck_assert_int_eq(refused((struct ht_sim_options){.iterations = 100000, .every = true}, "interrupted"),
+                     HT_INTERRUPTED);
     ht_interrupt_set(false);
     end();
 }
@@ -643,6 +668,7 @@ int main(void)
     tcase_add_test(tc, branches);
     tcase_add_test(tc, jitter_is_bounded_and_repeatable);
     tcase_add_test(tc, time_of_many_iterations);
+    tcase_add_test(tc, trace_of_many_iterations);
     tcase_add_test(tc, input_is_refused);
     tcase_add_test(tc, out_of_memory_is_an_answer);
     tcase_add_test(tc, interrupt_stops_it);

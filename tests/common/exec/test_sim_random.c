@@ -82,7 +82,7 @@ static void check_time(uint64_t seed, const struct ht_schedule *s, const struct 
     int32_t last = after + 1 + (int32_t)ht_random_below(seed, 2000001, (uint64_t)(ITERATIONS - 1 - after));
     int64_t want = ended_by(t, last) - ended_by(t, after);
     int64_t limits[] = {0, want + 1, want, want / 2 + (int64_t)ht_random_below(seed, 2000002, (uint64_t)want / 2 + 1)};
-    int64_t least = ht_sim_least_ns(s, cost_ns, o->jitter_percent, (struct ht_sim_question){after, last, 0, false});
+    int64_t least = ht_sim_least_ns(s, cost_ns, o->jitter_percent, (struct ht_sim_question){after, last, 0});
     ck_assert_msg(least <= want, "seed %llu: at least %lld, takes %lld", (unsigned long long)seed, (long long)least,
                   (long long)want);
     tally->tight += 2 * least > want;
@@ -100,21 +100,42 @@ static void check_time(uint64_t seed, const struct ht_schedule *s, const struct 
     }
 }
 
+/* A trace whose repeated iterations were not simulated: as of the whole run. */
+static void check_short_run(uint64_t seed, const struct ht_schedule *s, const int64_t *cost_ns, struct ht_sim_options o,
+                            const struct ht_trace *want)
+{
+    struct ht_error err = {0};
+    struct ht_trace *t;
+    o.every = false;
+    ck_assert_int_eq(ht_sim_run(s, cost_ns, &o, &err, &t), HT_OK);
+    ck_assert_int_eq(t->end_ns, want->end_ns);
+    ck_assert_mem_eq(t->iteration_end_ns, want->iteration_end_ns, (size_t)o.iterations * sizeof *t->iteration_end_ns);
+    ck_assert_mem_eq(t->peak_bytes, want->peak_bytes, (size_t)ht_n_spaces(s) * sizeof *t->peak_bytes);
+    for (int64_t i = 0; i < t->n_events; i++)
+        ck_assert_msg(!memcmp(&t->events[i], &want->events[i], sizeof *t->events),
+                      "seed %llu, ahead %d: op %d of iteration %d: start %lld, grant %lld; expected %lld, %lld",
+                      (unsigned long long)seed, o.issue_ahead, want->events[i].op, want->events[i].iteration,
+                      (long long)t->events[i].start_ns, (long long)t->events[i].grant_seq,
+                      (long long)want->events[i].start_ns, (long long)want->events[i].grant_seq);
+    ht_trace_destroy(t);
+}
+
 /* Times of many iterations, which mostly repeat themselves: as in the whole run. */
 static void check_repetition(uint64_t seed, const struct ht_schedule *s, const int64_t *cost_ns, int32_t ahead,
                              struct tally *tally)
 {
     enum { MANY = 12 };
-    struct ht_sim_options o = {.iterations = MANY, .issue_ahead = ahead};
+    struct ht_sim_options o = {.iterations = MANY, .issue_ahead = ahead, .every = true};
     struct ht_error err = {0};
     struct ht_trace *t;
     ck_assert_int_eq(ht_sim_run(s, cost_ns, &o, &err, &t), HT_OK);
+    check_short_run(seed, s, cost_ns, o, t);
+    o.every = false;
     for (int32_t last = 1; last <= MANY - 2; last++) {
         int64_t ns = -1;
         int32_t after = -1 + (int32_t)ht_random_below(seed, 3000000 + (uint64_t)last, (uint64_t)last + 1);
         int64_t want = ended_by(t, last) - ended_by(t, after);
-        ck_assert_int_eq(ht_sim_time(s, cost_ns, &o, (struct ht_sim_question){after, last, 0, false}, &err, &ns),
-                         HT_OK);
+        ck_assert_int_eq(ht_sim_time(s, cost_ns, &o, (struct ht_sim_question){after, last, 0}, &err, &ns), HT_OK);
         ck_assert_msg(ns == want, "seed %llu, ahead %d: iterations %d to %d take %lld, not %lld",
                       (unsigned long long)seed, ahead, after + 1, last, (long long)want, (long long)ns);
     }

@@ -68,6 +68,7 @@ static const struct sweep {
 };
 
 enum { TIME = HT_N_SCHEDULE_PARTS, DEVICE, HOST, N_COLUMNS };
+enum { MOST_OPS = 2000 }; /* of graphs that are simulated for many iterations, too */
 
 /* A system under a scenario. */
 struct row {
@@ -104,6 +105,20 @@ static void simulate(const struct ht_job *job, struct row *row)
     ht_trace_destroy(trace);
 }
 
+/* A trace of which repeated iterations were not simulated is that of the whole run. */
+static void check_repetition(const struct ht_job *job, const char *key)
+{
+    struct ht_error err = {0};
+    struct ht_trace *t[2];
+    for (int every = 0; every < 2; every++) {
+        struct ht_sim_options o = {.iterations = 8, .issue_ahead = job->issue_ahead, .every = every};
+        ck_assert_msg(!ht_sim_run(job->schedule, job->cost_ns, &o, &err, &t[every]), "%s: %s", key, err.text);
+    }
+    size_t bytes = (size_t)t[0]->n_events * sizeof *t[0]->events;
+    ck_assert_msg(t[0]->end_ns == t[1]->end_ns && !memcmp(t[0]->events, t[1]->events, bytes), "%s: traces differ", key);
+    for (int every = 0; every < 2; every++) ht_trace_destroy(t[every]);
+}
+
 static struct row row_of(const struct sweep *sweep, const struct ht_system *system)
 {
     struct row row = {.status = "refused"};
@@ -117,6 +132,7 @@ static struct row row_of(const struct sweep *sweep, const struct ht_system *syst
     if (job.schedule) ht_schedule_digests(job.schedule, row.columns);
     for (int p = 0; p < HT_N_SCHEDULE_PARTS; p++) row.columns[p] &= UINT32_MAX;
     if (job.answer == HT_OK) simulate(&job, &row);
+    if (job.answer == HT_OK && job.schedule->n_ops < MOST_OPS) check_repetition(&job, row.key);
     ht_job_free(&job);
     return row;
 }
