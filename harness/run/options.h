@@ -38,7 +38,7 @@ struct ht_simulation_options {
     int64_t iterations, warmup;
     int64_t issue_ahead; /* -1: 2 on accelerators, 0 on emulated devices */
     int64_t jitter_percent, seed;
-    bool every; /* simulate iterations that repeat themselves, too */
+    bool every;                  /* simulate iterations that repeat themselves, too */
     const char *bad[HT_MAX_BAD]; /* "3": iterations whose gradients overflow, from 1 */
     int64_t n_bad;
     const char *replay;
