@@ -12,7 +12,7 @@
  *     recompute=1, segment=0       X                                   l (A + X)
  *     recompute=2                  l (A + X - attention)               attention of one
  *
- * With zero=1 the D groups share states and 16-bit parameters, so a stage has 1 / D of them and the gathered parameters.
+ * With zero=1 the D groups share states (in FP32 parameters, too), so a stage has 1 / D of them and the gathered parameters.
  */
 #include "autohet/autohet.h"
 
@@ -169,7 +169,8 @@ static struct autohet_sizes read_sizes(const struct ht_scenario *sc, int32_t tp,
     int64_t head = ht_model_units(&m) - 1, b = sc->micro_batch, seq = sc->seq;
     double sum = (double)ht_dtype_bytes(ht_stepped_gradient(n, SEVERAL)), fresh = (double)ht_dtype_bytes(n->grad);
     double param = (double)ht_dtype_bytes(n->param), states = param + (double)ht_optimizer_state_bytes(n);
-    double shared = y->zero ? states : 0, each = y->zero ? param + sum : states + sum;
+    double own = n->param == HT_F32 ? states : states - param; /* 16-bit parameters are cast from the master's shard */
+    double shared = y->zero ? own : 0, each = y->zero ? param + sum : states + sum;
     double synced =
         y->zero ? (sum + param) / 2 : sum; /* sums are scattered and parameters gathered: half a ring each */
     double x = (double)ht_unit_input_bytes(&m, 1, b, seq, n->param);
