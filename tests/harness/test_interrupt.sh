@@ -28,7 +28,7 @@ interrupt INT train zero_offload --model gpt-mini --batch 4 --data "$text" --ste
     --trace files/t.json --losses files/l.csv --json
 [ "$(json out 'd["status"], 0 < d["training"]["steps_done"] == len(d["losses"]) < 100000')" = "('interrupted', True)" ] ||
     fail "an interrupted training does not report the steps that were done"
-interrupt HUP sim zero_offload --model autohete-2b --cluster autohete-1gpu --batch 64 --micro-batch 1 --device-memory 40GB \
+interrupt HUP sim zero_offload --every-iteration --model autohete-2b --cluster autohete-1gpu --batch 64 --micro-batch 1 --device-memory 40GB \
     --iterations 2000 --trace files/t.json
 
 # compare and maxsize keep the rows that are finished, and say that they are a part. stop ARGUMENTS...: interrupts once the progress, which
