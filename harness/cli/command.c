@@ -289,7 +289,7 @@ static const struct row rows[] = {
     {"check", NULL, "compare the losses with those of the same layouts without kills", HT_OPT_SPOT, FLAG(replay.check)},
     {"seed", "N", "seed of which local nodes are lost; the drills have the next two [1]", HT_OPT_SPOT,
      COUNT(elastic.seed, 0, 0x1p62)},
-    {"price", "INSTANCE=USD,..", "price of a node by the hour [the cluster file's usd_per_hour]", HT_OPT_DAY,
+    {"price", "INSTANCE=USD[:SOURCE],..", "price of a node by the hour [the cluster file's usd_per_hour]", HT_OPT_DAY,
      TEXT(day.price)},
     {"save-every", "S",
      "seconds between saves [Young's interval, or the remote store's time for one if that is longer]", HT_OPT_DAY,

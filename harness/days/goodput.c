@@ -52,7 +52,7 @@ static void pay(struct state *x)
         const struct ht_machine *m = &x->s->kinds->nodes[kind_of(x, i)];
         if (!x->alive[i]) continue;
         x->out->gpu_hours += hours * (double)m->n_gpus;
-        x->out->usd += hours * m->usd_per_hour;
+        x->out->usd += m->usd_per_hour > 0 ? hours * m->usd_per_hour : NAN; /* not known */
     }
     x->last = x->now;
 }

@@ -55,7 +55,7 @@ static enum ht_status read_number(const char *flag, const char *word, double mos
 
 enum ht_status ht_study_read_prices(const char *flag, const char *list, struct ht_error *err, struct ht_study *s)
 {
-    char word[128];
+    char word[192];
     while (list && next_word(&list, word, sizeof(word))) {
         char *equals = strchr(word, '=');
         if (!equals || equals == word || equals - word >= HT_SPOT_NAME)
@@ -64,7 +64,10 @@ enum ht_status ht_study_read_prices(const char *flag, const char *list, struct h
             return ht_fail(err, HT_BAD_INPUT, "%s: more than %d prices", flag, HT_STUDY_PRICES);
         struct ht_price *p = &s->prices[s->n_prices++];
         *equals = 0;
+        char *colon = strchr(equals + 1, ':');
+        if (colon) *colon = 0;
         snprintf(p->instance, sizeof(p->instance), "%.47s", word);
+        snprintf(p->source, sizeof(p->source), "%.95s", colon && colon[1] ? colon + 1 : "as given");
         enum ht_status status = read_number(flag, equals + 1, 1e6, err, &p->usd_per_hour);
         if (status) return status;
     }
@@ -153,7 +156,7 @@ static enum ht_status set_prices(struct study *x)
         for (int64_t k = 0; k < x->kinds->n_nodes; k++) {
             if (strcmp(x->kinds->nodes[k].instance, p->instance) != 0) continue;
             x->kinds->nodes[k].usd_per_hour = p->usd_per_hour;
-            snprintf(x->kinds->nodes[k].price_source, HT_SOURCE_BYTES, "as given");
+            snprintf(x->kinds->nodes[k].price_source, HT_SOURCE_BYTES, "%s", p->source);
             found = true;
         }
         if (!found)
@@ -239,7 +242,7 @@ static json_t *day_json(const struct ht_day *d, int64_t n_kinds)
                           (json_int_t)d->saves, "save_every_s", d->save_every_s);
     json_object_set_new(o, "gpu_hours", json_real(d->gpu_hours));
     json_object_set_new(o, "idle_gpu_hours", json_real(d->gpu_hours - d->busy_gpu_hours));
-    json_object_set_new(o, "usd", json_real(d->usd));
+    json_object_set_new(o, "usd", ht_json_number(d->usd));
     json_object_set_new(o, "usd_per_1000_samples", ht_json_number(d->samples > 0 ? d->usd / d->samples * 1000 : NAN));
     json_object_set_new(o, "load_s", json_pack("{s:f,s:f}", "losses", d->load_s[0], "changes", d->load_s[1]));
     json_object_set_new(o, "read_bytes", bytes_json(d));
@@ -461,6 +464,26 @@ enum ht_status ht_study_run(const struct ht_study *s, struct ht_error *err, json
     return status;
 }
 
+/* Writes what each instance costs, and where that is from. */
+static void write_prices(const json_t *study, FILE *out)
+{
+    char text[2048] = "";
+    const json_t *instance;
+    size_t i;
+    json_array_foreach(json_object_get(study, "instances"), i, instance)
+    {
+        size_t at = strlen(text);
+        double usd = json_number_value(json_object_get(instance, "usd_per_hour"));
+        const char *name = json_string_value(json_object_get(instance, "name"));
+        if (usd > 0)
+            snprintf(text + at, sizeof(text) - at, "%s%s: %g USD an hour (%s)", at ? "; " : "", name, usd,
+                     json_string_value(json_object_get(instance, "price_source")));
+        else
+            snprintf(text + at, sizeof(text) - at, "%s%s: not known", at ? "; " : "", name);
+    }
+    ht_csv_text(text, out);
+}
+
 void ht_study_csv(const json_t *study, bool header, FILE *out)
 {
     static const char *const columns[] = {"samples",
@@ -482,7 +505,7 @@ void ht_study_csv(const json_t *study, bool header, FILE *out)
         fputs("day,model,policy", out);
         for (size_t c = 0; c < HT_COUNT(columns); c++) fprintf(out, ",%s", columns[c]);
         for (int k = 0; k < HT_N_DAY_PHASES; k++) fprintf(out, ",%s_s", ht_day_phase_names[k]);
-        fputc('\n', out);
+        fputs(",prices\n", out);
     }
     json_array_foreach(json_object_get(study, "policies"), i, p)
     {
@@ -499,6 +522,8 @@ void ht_study_csv(const json_t *study, bool header, FILE *out)
         for (int k = 0; k < HT_N_DAY_PHASES; k++)
             fprintf(out, ",%.10g",
                     json_number_value(json_object_get(json_object_get(p, "seconds"), ht_day_phase_names[k])));
+        fputc(',', out);
+        write_prices(study, out);
         fputc('\n', out);
     }
 }

@@ -23,6 +23,7 @@ enum { HT_STUDY_POLICIES = 8, HT_STUDY_POINTS = 32, HT_STUDY_PRICES = 8 };
 struct ht_price {
     char instance[HT_SPOT_NAME];
     double usd_per_hour;
+    char source[96];
 };
 
 struct ht_study {

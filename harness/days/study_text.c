@@ -19,14 +19,28 @@ static void print_head(const json_t *s, FILE *out)
     fprintf(out, "%s: %s, batch %.0f, over %.1f h of %s (simulated)\n", text(s, "label"), text(s, "model"),
             number(s, "batch"), number(s, "hours"), text(s, "day"));
     json_array_foreach(json_object_get(s, "instances"), i, instance)
-        fprintf(out, "  %s: %.0f x %s, %.3g USD an hour (%s)\n", text(instance, "name"), number(instance, "gpus"),
-                text(instance, "gpu"), number(instance, "usd_per_hour"), text(instance, "price_source"));
+    {
+        fprintf(out, "  %s: %.0f x %s, ", text(instance, "name"), number(instance, "gpus"), text(instance, "gpu"));
+        if (number(instance, "usd_per_hour") > 0)
+            fprintf(out, "%.3g USD an hour (%s)\n", number(instance, "usd_per_hour"), text(instance, "price_source"));
+        else
+            fputs("price not known (--price)\n", out);
+    }
     fprintf(out,
             "  nodes are lost %.2f times an hour; detection %.3g s (%s), planning %.3g s (%s), relaunch %.3g s (%s), "
             "remote store %.3g GB/s (%s)\n\n",
             number(s, "losses_per_hour"), number(times, "detect_s"), text(from, "detect_s"), number(times, "plan_s"),
             text(from, "plan_s"), number(times, "relaunch_s"), text(from, "relaunch_s"),
             1e-9 * number(times, "remote_bytes_per_s"), text(from, "remote_bytes_per_s"));
+}
+
+/* Writes a cell of dollars, if they are known. */
+static void dollars(struct ht_table *t, const char *format, const json_t *value)
+{
+    if (json_is_number(value))
+        ht_table_cell(t, format, json_number_value(value));
+    else
+        ht_table_cell(t, "-");
 }
 
 static void print_policies(const json_t *s, FILE *out)
@@ -50,8 +64,8 @@ static void print_policies(const json_t *s, FILE *out)
         ht_table_cell(t, "%.1f s", number(load, "changes"));
         ht_table_cell(t, "%.0f s", number(p, "save_every_s"));
         ht_table_cell(t, "%.1f of %.1f", number(p, "idle_gpu_hours"), number(p, "gpu_hours"));
-        ht_table_cell(t, "%.2f", number(p, "usd"));
-        ht_table_cell(t, "%.3f", number(p, "usd_per_1000_samples"));
+        dollars(t, "%.2f", json_object_get(p, "usd"));
+        dollars(t, "%.3f", json_object_get(p, "usd_per_1000_samples"));
     }
     ht_table_print(t, "", out);
 }

@@ -200,7 +200,7 @@ def tables(page, days):
         each = r["usd_per_1000_samples"]
         rows.append([r["day"], r["policy"], f"{n['samples']:,.0f}", f"{n['samples_per_hour']:,.0f}", f"{n['ettr']:.3f}",
                      f"{n['lost_steps']:.0f}", f"{n['losses']:.0f}", f"{n['changes']:.0f}",
-                     f"{n['idle_gpu_hours']:.0f} of {n['gpu_hours']:.0f}", f"{n['usd']:.2f}", f"{float(each):.3f}" if each else "none"])
+                     f"{n['idle_gpu_hours']:.0f} of {n['gpu_hours']:.0f}", f"{n['usd']:.2f}" if r["usd"] else "not known", f"{float(each):.3f}" if each else "none"])
     page.table(["day", "policy", "samples", "an hour", "ETTR", "lost steps", "recoveries", "changes", "idle GPU hours", "USD",
                 "USD per 1,000"], rows)
 

@@ -37,8 +37,10 @@ run 0 goodput "${small[@]}" --trace drawn.csv --json --plans plans --out days.cs
 [ "$(json out '[r["samples_per_hour"] == {p["policy"]: p["samples_per_hour"] for p in d["policies"]} for r in d["speeds"]]')" = "[False, True, False]" ] ||
     fail "a day at speed 1 is another: $(json out 'd["speeds"]')"
 [ "$(wc -l <days.csv)" = 5 ] || fail "days.csv: $(cat days.csv)"
-run 0 goodput "${small[@]}" --trace p3.2xlarge=drawn.csv,g4dn.xlarge=drawn.csv --policies restart --price g4dn.xlarge=10
-grep -q "^  g4dn.xlarge: 1 x t4, 10 USD an hour (as given)$" out || fail "prices: $(cat out)"
+run 0 goodput "${small[@]}" --trace p3.2xlarge=drawn.csv,g4dn.xlarge=drawn.csv --policies restart --price "g4dn.xlarge=10:our contract of May" \
+    --out priced.csv
+grep -q "^  g4dn.xlarge: 1 x t4, 10 USD an hour (our contract of May)$" out || fail "prices: $(cat out)"
+grep -q "g4dn.xlarge: 10 USD an hour (our contract of May)" priced.csv || fail "prices: $(cat priced.csv)"
 
 # Times that drills measured, and where times are from. A hang's detection is its patience, and no loss's.
 cat >drills.json <<'JSON'
