@@ -98,10 +98,8 @@ while read -r rank after; do
     sleep "$after"
     kill -KILL "$(echo "$ranks" | sed -n $((rank + 1))p)"
     status=0
-    (sleep 60; kill -KILL "$pid" 2>/dev/null) &
-    guard=$!
+    (timeout 60 tail --pid="$pid" -f /dev/null || kill -KILL "$pid") & # ends with the training
     wait "$pid" || status=$?
-    kill "$guard" 2>/dev/null || true
     [ "$status" = 1 ] || fail "rank $rank killed after $after s: status $status: $(cat err)"
     # shellcheck disable=SC2086 # words
     gone 10 $ranks
