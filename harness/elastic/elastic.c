@@ -415,7 +415,9 @@ static enum end end_of(const struct supervisor *s, struct ht_error *why)
     why->status = ht_incarnation_status(&s->now, why);
     if (why->status == HT_OK) return ENDED;
     if (s->asked == HUNG) return HUNG;
-    if (s->asked != RUNS && why->status == HT_INTERRUPTED) return s->asked;
+    /* The signal that asks it to stop kills a process that does not listen yet. */
+    bool unheard = WIFSIGNALED(s->now.waited) && WTERMSIG(s->now.waited) == SIGINT;
+    if (s->asked != RUNS && (why->status == HT_INTERRUPTED || unheard)) return s->asked;
     bool alone = s->choice->n_ranks == 1 && WIFSIGNALED(s->now.waited);
     return s->now.lost_rank >= 0 || s->now.lost_host[0] || alone ? LOST : FAILED;
 }
@@ -474,7 +476,9 @@ static enum ht_status settle(struct supervisor *s, bool *done, struct ht_error *
     char line[1024];
     enum ht_status status = HT_OK;
     *done = end == ENDED;
-    if (end == INTERRUPTED) return ht_fail(err, HT_INTERRUPTED, "%s", why.text);
+    if (end == INTERRUPTED)
+        return ht_fail(err, HT_INTERRUPTED, "%s",
+                       why.status == HT_INTERRUPTED ? why.text : "interrupted before the training had begun");
     if (end == ENDED) return HT_OK;
     if (end == LOST) lose_node(s);
     if (end == FAILED) snprintf(s->about, sizeof(s->about), "%.199s", why.text);

@@ -76,6 +76,13 @@ kill -INT $pid
 status=0
 wait $pid || status=$?
 [ $status = 130 ] && tail -n 1 err | grep -q "^hetbench: interrupted after [0-9]* of 30000 steps" || fail "Ctrl-C: status $status: $(cat err)"
+# Before the training listens to the signal, too.
+"$hetbench" elastic fsdp "${common[@]}" --store early --steps 30000 >out 2>err &
+pid=$! status=0
+until_true grep -q "incarnation 1" err
+kill -INT $pid
+wait $pid || status=$?
+[ $status = 130 ] || fail "Ctrl-C at the start: status $status: $(cat err)"
 saved=$(state hosts-store 'd["saved"]')
 [ "$(state hosts-store '[r["nodes"] for r in d["runs"]]')" = "['0,1', '0,1,3', '1,3']" ] || fail "hosts: $(state hosts-store 'd["runs"]')"
 [ "$(state hosts-store 'all(r["at_step"] == r["from_step"] for r in d["recoveries"])')" = True ] || fail "steps lost: $(state hosts-store 'd["recoveries"]')"
