@@ -25,7 +25,7 @@ struct parcel {
     int32_t space;
 };
 
-/* What one issue group asks for, or one op releases, in one space; position: the group's in the space. */
+/* Says what one issue group asks for, or one op releases, in one space; position: the group's in the space. */
 struct amount {
     uint32_t parcel;
     uint32_t position : 31, release : 1;

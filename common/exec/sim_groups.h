@@ -22,7 +22,7 @@ struct ht_sim_flow {
     int32_t n_uses;
 };
 
-/* What many issue groups have in common. */
+/* Holds what many issue groups have in common. */
 struct ht_sim_kind {
     int64_t cost_ns; /* T without jitter */
     int32_t flow;    /* index into flows, or HT_SIM_NO_FLOW */

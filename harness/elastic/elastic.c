@@ -371,7 +371,7 @@ static enum ht_status begin_training(struct supervisor *s, struct ht_error *err)
 static enum ht_status note_save(struct supervisor *s, struct ht_error *err)
 {
     int64_t saved = ht_journal_number(&s->journal, "saved"), safe = ht_journal_number(&s->journal, "safe");
-    /* What the first one finds was there before this training. */
+    /* The first incarnation finds only what was there before this training. */
     if (ht_journal_number(&s->journal, "incarnation") == 1 && s->now.from > 0 && s->now.safe < 0)
         s->now.safe = s->now.from;
     if (s->now.saved <= saved && s->now.safe <= safe) return HT_OK;
