@@ -201,6 +201,7 @@ static enum ht_status await_nodes(struct supervisor *s, struct ht_error *err)
     double begin = ht_now_s();
     bool waited = false;
     ask(s, true);
+    s->recovery.waiting_ns = 0;
     for (int32_t n; (n = look(s)) < s->o->elastic.least; nanosleep(&nap, NULL)) {
         if (ht_members_readmit(&s->members)) continue;
         if (ht_interrupted()) return ht_fail(err, HT_INTERRUPTED, "interrupted while waiting for nodes");
@@ -209,6 +210,7 @@ static enum ht_status await_nodes(struct supervisor *s, struct ht_error *err)
         waited = true;
         ask(s, false);
     }
+    if (waited) s->recovery.waiting_ns = (int64_t)(1e9 * (ht_now_s() - begin));
     return HT_OK;
 }
 
@@ -415,9 +417,9 @@ static enum end end_of(const struct supervisor *s, struct ht_error *why)
     why->status = ht_incarnation_status(&s->now, why);
     if (why->status == HT_OK) return ENDED;
     if (s->asked == HUNG) return HUNG;
-    /* The signal that asks it to stop kills a process that does not listen yet. */
+    /* The signal that asks it to stop kills a process that does not listen yet, and what launched it calls that a failure. */
     bool unheard = WIFSIGNALED(s->now.waited) && WTERMSIG(s->now.waited) == SIGINT;
-    if (s->asked != RUNS && (why->status == HT_INTERRUPTED || unheard)) return s->asked;
+    if (s->asked == INTERRUPTED || (s->asked != RUNS && (why->status == HT_INTERRUPTED || unheard))) return s->asked;
     bool alone = s->choice->n_ranks == 1 && WIFSIGNALED(s->now.waited);
     return s->now.lost_rank >= 0 || s->now.lost_host[0] || alone ? LOST : FAILED;
 }
@@ -476,9 +478,10 @@ static enum ht_status settle(struct supervisor *s, bool *done, struct ht_error *
     char line[1024];
     enum ht_status status = HT_OK;
     *done = end == ENDED;
+    if (end == INTERRUPTED && why.status == HT_INTERRUPTED) return ht_fail(err, HT_INTERRUPTED, "%s", why.text);
     if (end == INTERRUPTED)
-        return ht_fail(err, HT_INTERRUPTED, "%s",
-                       why.status == HT_INTERRUPTED ? why.text : "interrupted before the training had begun");
+        return ht_fail(err, HT_INTERRUPTED, "interrupted%s: %s",
+                       s->now.step < 0 ? " before the training had begun" : "", why.text);
     if (end == ENDED) return HT_OK;
     if (end == LOST) lose_node(s);
     if (end == FAILED) snprintf(s->about, sizeof(s->about), "%.199s", why.text);

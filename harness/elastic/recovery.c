@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const parts[] = {"detection_s", "planning_s", "relaunch_s", "loading_s", "first_step_s", "total_s"};
+static const char *const parts[] = {"detection_s", "waiting_s",    "planning_s", "relaunch_s",
+                                    "loading_s",   "first_step_s", "total_s"};
 enum { N_PARTS = HT_COUNT(parts) };
 
 static json_t *seconds(int64_t from_ns, int64_t to_ns)
@@ -23,8 +24,9 @@ void ht_recovery_close(struct ht_recovery *r, const struct ht_incarnation *x, st
                             r->beforehand, "plan_handed_over", r->handed_over, "whole", x->first_ns != 0);
     int64_t planning_ns = r->choosing_ns + x->plan_ns;
     json_object_set_new(row, "detection_s", seconds(r->fault_ns, r->ended_ns));
+    json_object_set_new(row, "waiting_s", json_real((double)r->waiting_ns * 1e-9));
     json_object_set_new(row, "planning_s", json_real((double)planning_ns * 1e-9));
-    json_object_set_new(row, "relaunch_s", seconds(r->ended_ns + planning_ns, x->planned_ns));
+    json_object_set_new(row, "relaunch_s", seconds(r->ended_ns + r->waiting_ns + planning_ns, x->planned_ns));
     json_object_set_new(row, "loading_s", seconds(x->planned_ns, x->loaded_ns));
     json_object_set_new(row, "first_step_s", seconds(x->loaded_ns, x->first_ns));
     json_object_set_new(row, "total_s", seconds(r->fault_ns, x->first_ns));
@@ -77,8 +79,8 @@ static struct spread spread_of(const json_t *list, const char *part)
 void ht_recoveries_print(const json_t *list, FILE *out)
 {
     if (!json_array_size(list)) return;
-    struct ht_table *t =
-        ht_table_create("<cause|<nodes|>at step|>from|>detection|>planning|>relaunch|>loading|>first step|>total");
+    struct ht_table *t = ht_table_create(
+        "<cause|<nodes|>at step|>from|>detection|>waiting|>planning|>relaunch|>loading|>first step|>total");
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *row = json_array_get(list, i);
         const char *cause = json_string_value(json_object_get(row, "cause"));
@@ -96,7 +98,8 @@ void ht_recoveries_print(const json_t *list, FILE *out)
 
 void ht_recoveries_print_parts(const json_t *list, FILE *out)
 {
-    static const char *const names[N_PARTS] = {"detection", "planning", "relaunch", "loading", "first step", "total"};
+    static const char *const names[N_PARTS] = {"detection", "waiting",    "planning", "relaunch",
+                                               "loading",   "first step", "total"};
     struct ht_table *t = ht_table_create("<part|>median|>worst");
     for (int p = 0; p < N_PARTS; p++) {
         struct spread s = spread_of(list, parts[p]);
