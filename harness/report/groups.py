@@ -229,8 +229,7 @@ def figure_of(plan, trace=None, titled=True):
     handles += [Patch(color=c, label=name) for name, c in MEMORY] + [plt.Line2D([], [], color="#cc0000", label="capacity")]
     if p:
         handles += draw_schedule(figure.add_subplot(grid[2, :]), p, row)
-    figure.legend(handles=handles, loc="upper left", bbox_to_anchor=(0.02, 0), ncol=8, fontsize=8.5, frameon=False, handlelength=1.3,
-                  columnspacing=1.3)
+    look.legend(figure, handles, below=True, points=8.5)
     return figure
 
 

@@ -5,6 +5,7 @@ import textwrap
 
 import backend  # noqa: F401: sets matplotlib up
 import matplotlib.pyplot as plt
+from matplotlib.patches import Patch
 
 WIDTH = 12.5  # inches; the same for all figures, so that their letters have one size on the page
 DPI = 120
@@ -29,6 +30,36 @@ def stamp(figure, title, note):
     title, note = textwrap.fill(title, int(0.72 * letters)), textwrap.fill(note, int(1.15 * letters))
     figure.text(left, (box.y1 + 0.12) / height, title, fontsize=12, fontweight="bold", va="bottom", ha="left")
     figure.text(left, (box.y0 - 0.1) / height, note, fontsize=8, color=SOFT, va="top", ha="left")
+
+
+def rows_of(handles, points, inches):
+    """Splits a legend into rows that are no wider than so many inches."""
+    rows, left = [[]], inches
+    for handle in handles:
+        width = (0.5 + 0.078 * len(handle.get_label())) * points / 9.5
+        if rows[-1] and width > left:
+            rows.append([])
+            left = inches
+        rows[-1].append(handle)
+        left -= width
+    return rows
+
+
+def legend(figure, handles, below=False, points=9.5, heading="", drop=0):
+    """Draws a legend that reads row by row, above the figure or below it. heading: a bold word before the first row. drop: rows that stand
+    above this legend. Returns the number of rows."""
+    step = 0.0235 * points / figure.get_figheight()
+    first = Patch(alpha=0, label=heading)
+    rows = rows_of(handles, points, figure.get_figwidth() - 0.8 - (0.1 * len(heading) if heading else 0))
+    for i, row in enumerate(rows):
+        y = -(drop + i) * step if below else 1 + (len(rows) - 1 - i) * step
+        drawn = figure.legend(handles=([first] if heading else []) + row, loc="upper left" if below else "lower left", bbox_to_anchor=(0.03, y),
+                              ncol=len(row) + 1, fontsize=points, frameon=False, columnspacing=1.4, handlelength=1.6, borderpad=0.3)
+        if heading:
+            word = drawn.get_texts()[0]
+            word.set_fontweight("bold")
+            word.set_alpha(0 if i else 1)  # the rows that follow begin where the first does
+    return len(rows)
 
 
 def write(figure, path, dpi=DPI):

@@ -68,19 +68,21 @@ def of_advice(root):
 
 def of_memory(root):
     """Draws what each space holds at its worst moment, by class, beside its capacity."""
+    import look
     import matplotlib.pyplot as plt
+    from matplotlib.patches import Patch
     spaces = [m for m in root["memory"] if m["peak_bytes"] or m.get("safe_sequence_bytes")]
     if not spaces:
         stop("the report has no memory to draw")
     figure, ax = plt.subplots(figsize=(12.5, 0.5 * len(spaces) + 1.2), constrained_layout=True)
-    classes = {}
+    classes = []
     most = max(max(sum(m["by_class"].values()), m["capacity_bytes"] or 0) for m in spaces)
     scale, unit = traces.scale_of(most, traces.BYTE_UNITS)
     for y, m in enumerate(spaces):
         left = 0
         for name, value in sorted(m["by_class"].items(), key=lambda pair: -pair[1]):
             colour = traces.CLASS_COLOURS.get(name, traces.OTHER)
-            classes[name] = colour
+            classes.append(name)
             ax.barh(y, value / scale, 0.62, left=left / scale, color=colour)
             left += value
         over = m["capacity_bytes"] and left > m["capacity_bytes"]
@@ -93,9 +95,7 @@ def of_memory(root):
     ax.set_xlim(0, 1.2 * most / scale)
     ax.set_xlabel(f"{unit} at the worst moment; red: the capacity")
     ax.grid(axis="y", visible=False)
-    handles = [plt.Rectangle((0, 0), 1, 1, color=c) for c in classes.values()]
-    figure.legend(handles, [n.replace("_", " ") for n in classes], loc="upper left", bbox_to_anchor=(0.03, 0), ncol=min(9, len(classes)), frameon=False,
-                  fontsize=8.5, handlelength=1.3)
+    look.legend(figure, [Patch(color=c, label=n) for n, c in traces.in_order(classes).items()], below=True, points=8.5)
     return figure, *traces.describe(root)
 
 

@@ -58,7 +58,7 @@ def beside(rows, path, of):
         ax.plot([paper, ours], [y, y], color="#999999", linewidth=1.6, zorder=2)
         ax.plot([paper], [y], "|", color="black", markersize=13, markeredgewidth=2, zorder=3)
         ax.plot([ours], [y], "o", color=OURS if row["verdict"] == "within" else OUTSIDE, markersize=7, zorder=4)
-        ax.text(1.005, y, f"{row['paper']}: ours {ours:.3g}", transform=ax.get_yaxis_transform(), va="center", fontsize=8)
+        ax.text(1.005, y, f"paper {row['paper']}, ours {ours:.3g}", transform=ax.get_yaxis_transform(), va="center", fontsize=8)
     ax.axvline(1, color="black", linewidth=0.8, linestyle=(0, (3, 3)))
     ax.set_yticks(range(len(rows)), [r["id"].partition(".")[2] for r in rows])
     ax.set_ylim(len(rows) - 0.5, -0.5)

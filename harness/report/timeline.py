@@ -19,7 +19,7 @@ import matplotlib.pyplot as plt
 from matplotlib import ticker
 from matplotlib.patches import Patch, Rectangle
 
-from traces import BYTE_UNITS, CLASS_COLOURS, OTHER, TIME_UNITS, Trace, scale_of, seconds, size
+from traces import BYTE_UNITS, CLASS_COLOURS, OTHER, TIME_UNITS, Trace, in_order, scale_of, seconds, size
 
 MARGIN = 0.06  # of an iteration, shown before and after it
 HATCH = {"facecolor": "#f4f4f4", "edgecolor": "#c4c4c4", "hatch": "////", "linewidth": 0}
@@ -130,17 +130,9 @@ def figure_of(traces, capacities, wanted=None):
         ax.tick_params(labelsize=8)
         for side in ("top", "right"):
             ax.spines[side].set_visible(False)
-    memory = {c.replace("_", " "): CLASS_COLOURS.get(c, OTHER) for c in classes}
-    y = 0
-    for name, colours, hatched in (("ops:", groups, True), ("memory:", memory, False)):
-        handles = [Patch(color=colour, label=label) for label, colour in colours.items()]
-        if hatched:
-            handles.append(Patch(label="computes nothing", **HATCH))
-        columns = min(len(handles) + 1, 9)
-        legend = figure.legend(handles=[Patch(alpha=0, label=name)] + handles, loc="upper left", fontsize=8, bbox_to_anchor=(0.04, y),
-                               ncol=columns, frameon=False, handlelength=1.2, columnspacing=1.2)
-        legend.get_texts()[0].set_fontweight("bold")
-        y -= 0.24 * -(-(len(handles) + 1) // columns) / height
+    ops = [Patch(color=colour, label=label) for label, colour in groups.items()] + [Patch(label="computes nothing", **HATCH)]
+    rows = look.legend(figure, ops, below=True, points=8.5, heading="ops:")
+    look.legend(figure, [Patch(color=c, label=label) for label, c in in_order(classes).items()], below=True, points=8.5, heading="memory:", drop=rows)
     return figure
 
 

@@ -125,6 +125,12 @@ class Trace:
         return self.lanes[lane].endswith("compute")
 
 
+def in_order(classes):
+    """Returns tensor classes with their colours and names, in the order of CLASS_COLOURS."""
+    known = [c for c in CLASS_COLOURS if c in classes] + [c for c in classes if c not in CLASS_COLOURS]
+    return {c.replace("_", " "): CLASS_COLOURS.get(c, OTHER) for c in known}
+
+
 def quantity(value, unit, steps):
     for factor, prefix in steps:
         if value >= factor:
