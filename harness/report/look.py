@@ -5,6 +5,7 @@ import textwrap
 
 import backend  # noqa: F401: sets matplotlib up
 import matplotlib.pyplot as plt
+import numpy
 from matplotlib.patches import Patch
 
 WIDTH = 12.5  # inches; the same for all figures, so that their letters have one size on the page
@@ -80,9 +81,17 @@ def write(figure, path, dpi=DPI):
 
 
 def reduce(path):
+    """Rewrites a PNG with its 256 most frequent colours, which are those of bars and letters; each rarer one becomes the nearest of them."""
     try:
         from PIL import Image
     except ImportError:
         return
     with Image.open(path) as image:
-        image.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(path, format="png", optimize=True)
+        pixels = numpy.asarray(image.convert("RGB")).astype(numpy.int32)
+    packed, where, counts = numpy.unique(pixels @ (1 << 16, 1 << 8, 1), return_inverse=True, return_counts=True)
+    colours = numpy.stack([packed >> 16, packed >> 8 & 255, packed & 255], axis=1)
+    palette = colours[numpy.argsort(-counts, kind="stable")[:256]]
+    nearest = numpy.concatenate([((part[:, None] - palette) ** 2).sum(axis=2).argmin(axis=1) for part in numpy.array_split(colours, len(colours) // 1000 + 1)])
+    image = Image.fromarray(nearest[where].reshape(pixels.shape[:2]).astype(numpy.uint8), "P")
+    image.putpalette(palette.astype(numpy.uint8).tobytes())
+    image.save(path, format="png", optimize=True)

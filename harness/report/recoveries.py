@@ -42,7 +42,7 @@ class Recoveries:
         self.by = {(r["label"], r["model"], r["from"]): r for r in self.rows}
 
     def provenance(self):
-        rates = "; ".join(dict.fromkeys(f"disks {c['disk']}, NICs {c['nic']}, remote store {c['cloud']}" for c in self.cases.values() if c))
+        rates = "; ".join(dict.fromkeys(f"Disks {c['disk']}, NICs {c['nic']}, remote store {c['cloud']}" for c in self.cases.values() if c))
         return f"{self.source}. {rates and rates + '. '}Simulated at {', '.join(c[:7] for c in self.root['commit'].split(', '))}."
 
 

@@ -91,7 +91,7 @@ def hardware(scenarios):
         sizes = [size_of(text) for d in devices for text in re.findall(r"\(([^)]*)\)", d)]
         memory = f" of {min(sizes, key=lambda s: s[0])[1]} to {max(sizes, key=lambda s: s[0])[1]}" if sizes else ""
         devices = [f"{bare[0]}{memory}" if len(bare) == 1 else f"{len(bare)} mixes of {kinds}"]
-    return f"{' or '.join(clusters)}{devices and ': '}{' or '.join(devices)}"
+    return f"{' or '.join(clusters)}{': ' if devices else ''}{' or '.join(devices)}"
 
 
 def setting(scenarios):
