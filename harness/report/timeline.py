@@ -98,8 +98,8 @@ def draw_memory(ax, trace, space, begin, length, window, time_scale, capacity):
 def figure_of(traces, capacities, wanted=None):
     """Draws traces one above the other on one scale of time."""
     picks = []
-    for trace in traces:
-        iteration = trace.steady() if wanted is None else wanted
+    for i, trace in enumerate(traces):
+        iteration = wanted[min(i, len(wanted) - 1)] if wanted else trace.steady()
         picks.append((trace, iteration, *trace.span(iteration)))
     longest = max(p[3] for p in picks)
     window = (-MARGIN * longest, (1 + MARGIN) * longest)
@@ -150,7 +150,8 @@ def main():
     parser.add_argument("--out", required=True, help="PNG or SVG to write, by its ending")
     parser.add_argument("--capacity", action="append", default=[], metavar="PLACE=BYTES",
                         help='line in the memory plot, such as "device 0=12000000"; may be repeated')
-    parser.add_argument("--iteration", type=int, help="which iteration, from 0 [a typical one of the steady state]")
+    parser.add_argument("--iteration", action="append", type=int, default=[],
+                        help="which iteration, from 0 [a typical one of the steady state]; repeated, one a trace")
     parser.add_argument("--title", help="title of the picture")
     parser.add_argument("--note", help="line below the picture, such as the cluster and the commit")
     args = parser.parse_args()
