@@ -199,7 +199,7 @@ def recovery(page, found, folder):
         page.figure(path, e.title)
         page.table(["recovery", "model", "from", "time", "speed-up", "paper"],
                    [[r["label"], r["model"], r["from"], (seconds(r["recovery_time_s"]), "n"), (f"{r['speed_up']:.3f}", "n"),
-                     (f"{r['paper']:g}" if r["paper"] else "-", "n")] for r in e.rows])
+                     (f"{r['paper']:g}" if r["paper"] else "-", "n")] for r in e.rows], "All times")
 
 
 def first_rank(trace):

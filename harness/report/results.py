@@ -42,7 +42,7 @@ def size_of(text):
 def seconds(value):
     for factor, unit in ((1, "s"), (1e-3, "ms"), (1e-6, "µs")):
         if value >= factor:
-            return f"{value / factor:.3g} {unit}"
+            return f"{value / factor:.{3 if value < 1000 else 4}g} {unit}"
     return f"{value * 1e9:.3g} ns"
 
 
