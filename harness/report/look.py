@@ -23,6 +23,12 @@ def style():
                          "legend.frameon": False, "svg.fonttype": "none", "svg.hashsalt": "hetbench", "hatch.linewidth": 0.7})
 
 
+def letters_on(colour):
+    """Returns the colour of letters on a bar: white on dark ones."""
+    red, green, blue = (int(colour[i:i + 2], 16) for i in (1, 3, 5))
+    return "white" if 0.3 * red + 0.59 * green + 0.11 * blue < 115 else "black"
+
+
 def stamp(figure, title, note):
     """Writes the title above all that a figure has, and below it where the numbers come from."""
     figure.canvas.draw()

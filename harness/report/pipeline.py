@@ -112,9 +112,7 @@ def box(ax, y, height, start, end, colour, scale, text="", points=9):
                            linewidth=0.5 if points else 0, edgecolor="#444444"))
     if not text:
         return
-    dark = int(colour[1:3], 16) * 0.3 + int(colour[3:5], 16) * 0.59 + int(colour[5:7], 16) * 0.11 < 115
-    ax.text((start + end) / 2 / scale, y, text, ha="center", va="center", fontsize=points, color="white" if dark else "black",
-            clip_on=True)
+    ax.text((start + end) / 2 / scale, y, text, ha="center", va="center", fontsize=points, color=look.letters_on(colour), clip_on=True)
 
 
 def fitting(texts, inches):

@@ -28,7 +28,7 @@ HATCH = {"facecolor": "#f4f4f4", "edgecolor": "#c4c4c4", "hatch": "////", "linew
 def draw_lanes(ax, trace, iteration, begin, length, window, time_scale, inches_per_s):
     """Draws one row a lane; a bar has its name in it if that fits. What a compute lane does not use is hatched. Returns the groups of
     ops that are shown, with their colours."""
-    rows = {tid: i for i, tid in enumerate(sorted(trace.lanes))}
+    rows = {tid: i for i, tid in enumerate(trace.used())}
     left, right = begin + window[0], begin + window[1]
     groups = {}
     for tid, row in rows.items():
@@ -38,7 +38,7 @@ def draw_lanes(ax, trace, iteration, begin, length, window, time_scale, inches_p
                 color="#444444")
     ax.text(1.004, -0.62, "busy", transform=ax.get_yaxis_transform(), va="bottom", fontsize=7.5, color="#444444")
     for o in trace.ops:
-        if o.start + o.duration < left or o.start > right:
+        if o.start + o.duration < left or o.start > right or o.lane not in rows:
             continue
         own = o.iteration == iteration
         group, colour = o.group()
@@ -48,13 +48,14 @@ def draw_lanes(ax, trace, iteration, begin, length, window, time_scale, inches_p
         inches = o.duration * inches_per_s
         ax.add_patch(Rectangle((x, rows[o.lane] - 0.4), width, 0.8, facecolor=colour, linewidth=0.5,
                                edgecolor="white" if inches > 0.04 else colour, alpha=1 if own else 0.3))
+        letters = {"ha": "center", "va": "center", "clip_on": True, "color": look.letters_on(colour)}
         if own and inches > 0.075 * len(o.name) + 0.04:
-            ax.text(x + width / 2, rows[o.lane], o.name, ha="center", va="center", fontsize=7, clip_on=True)
+            ax.text(x + width / 2, rows[o.lane], o.name, fontsize=7, **letters)
         elif own and inches > 0.13 and len(o.name) <= 5:
-            ax.text(x + width / 2, rows[o.lane], o.name, ha="center", va="center", fontsize=6, rotation=90, clip_on=True)
+            ax.text(x + width / 2, rows[o.lane], o.name, fontsize=6, rotation=90, **letters)
     for x in (0, length / time_scale):
         ax.axvline(x, color="black", linewidth=0.7, linestyle=(0, (4, 3)))
-    ax.set_yticks(range(len(rows)), [trace.lanes[tid] for tid in sorted(trace.lanes)])
+    ax.set_yticks(range(len(rows)), [trace.lanes[tid] for tid in rows])
     ax.set_ylim(len(rows) - 0.5, -0.5)
     ax.tick_params(axis="y", length=0)
     return groups
@@ -81,7 +82,8 @@ def draw_memory(ax, trace, space, begin, length, window, time_scale, capacity):
     if capacity and capacity <= 1.5 * peak:
         ax.axhline(capacity / unit, color="#c00000", linewidth=1.3)
         ax.annotate(f"capacity {size(capacity)}", (1, capacity / unit), (-4, 2), color="#c00000", fontsize=7.5,
-                    ha="right", va="bottom", xycoords=ax.get_yaxis_transform(), textcoords="offset points")
+                    ha="right", va="bottom", xycoords=ax.get_yaxis_transform(), textcoords="offset points",
+                    bbox={"facecolor": "white", "alpha": 0.75, "edgecolor": "none", "pad": 0.8})
         top = max(peak, capacity)
     note = f"peak {size(peak)}" + (f" of {size(capacity)}" if capacity and capacity > 1.5 * peak else "")
     ax.text(0.004, 0.965, note, fontsize=7.5, va="top", transform=ax.transAxes,
@@ -108,7 +110,7 @@ def figure_of(traces, capacities, wanted=None):
     inches_per_s = (width - 1.6) / (window[1] - window[0])
     heights = []
     for trace, *_ in picks:
-        heights += [0.42 * len(trace.lanes) + 0.2] + [1.25] * len(trace.memory)
+        heights += [0.42 * len(trace.used()) + 0.2] + [1.25] * len(trace.memory)
     height = sum(heights) + 0.4 * len(heights) + 0.6
     figure, axes = plt.subplots(len(heights), 1, figsize=(width, height), sharex=True, squeeze=False,
                                 gridspec_kw={"height_ratios": heights}, constrained_layout=True)

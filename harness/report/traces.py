@@ -99,6 +99,10 @@ class Trace:
         after = [o.start for o in self.ops if o.iteration == iteration + 1]
         return begin, (min(after) if after else max(o.start + o.duration for o in own)) - begin
 
+    def used(self):
+        """Returns the lanes that run ops which take time."""
+        return sorted({o.lane for o in self.ops if o.duration > 0 and o.lane in self.lanes})
+
     def steady(self):
         """Returns an iteration far from both ends of the trace, of median length, so that no outlier is shown as typical."""
         n = self.head["iterations"]
