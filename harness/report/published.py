@@ -35,7 +35,7 @@ def drawable(rows):
             and (number(r["paper"]) != 1 or r["paper"] == "1")]
 
 
-def band(row, right):
+def band(row, right=0):
     """Returns the ends of what the row's tolerance allows, on an axis from 0 to `right`."""
     value, text = number(row["paper"]), row["tolerance"] or "0"
     off = value * float(text[:-1]) / 100 if text.endswith("%") else float(text)
@@ -50,7 +50,7 @@ def beside(rows, path, of):
     if not rows:
         return False
     figure, ax = plt.subplots(figsize=(WIDTH * 0.85, 0.36 * len(rows) + 0.9))
-    right = 1.12 * max(max(number(r["paper"]), number(r["ours"])) for r in rows)
+    right = max(max(1.12 * number(r["paper"]), 1.12 * number(r["ours"]), 1.04 * band(r)[1]) for r in rows)
     for y, row in enumerate(rows):
         paper, ours = number(row["paper"]), number(row["ours"])
         low, high = band(row, right)
