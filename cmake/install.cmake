@@ -3,7 +3,7 @@
 include(GNUInstallDirs)
 
 function(ht_install_data)
-  foreach(pattern harness/report/*.py harness/report/*.js harness/sweep/*.yaml harness/days/*.yaml harness/claims/measured/*.csv results/sysx/predictions.csv
+  foreach(pattern harness/report/*.py harness/report/*.js harness/sweep/*.yaml harness/days/*.yaml harness/days/traces/*.csv common/store/recoveries.yaml harness/claims/measured/*.csv results/sysx/predictions.csv
                   results/lohan/predictions.csv results/validation/*.csv python/*.py python/pyproject.toml)
     file(GLOB files CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/${pattern})
     foreach(file ${files})

@@ -37,7 +37,7 @@ def missing(ax, x, y, row, name=None):
     """Writes the status of a row that does not fit in place of its bar; with a name where it is not, or not alone, of the bar's system."""
     if row:
         status = row.status.upper()
-        ax.text(x, y, f"{name}: {status}" if name else status, rotation=90, ha="center", va="bottom", fontsize=6.5, color="#777777")
+        ax.text(x, y, f"{name}: {status}" if name else status, rotation=90, ha="center", va="bottom", fontsize=7, color="#666666")
 
 
 def split(experiment, axes):
@@ -126,7 +126,7 @@ def throughput(experiment, path):
 def sizes(experiment, path):
     """Draws the largest of the models that fits, or of one model the largest batch, by the list along the figure: a bar a series, a
     panel for each other list."""
-    at = AXES.index(experiment.along)
+    at, open_ended = AXES.index(experiment.along), False
     of_models, values, panels = experiment.largest()
     others = [i for i in range(len(AXES)) if i not in (0 if of_models else AXES.index("batches"), at)]
     narrow = len(values) * len(experiment.series) * len(panels) > 30
@@ -143,6 +143,7 @@ def sizes(experiment, path):
                 height = best.scenario["model"]["params"] / 1e9 if of_models else best.place[1]
                 ax.bar(x_of(g, b), height, width * 0.94, linewidth=0, color=colour_of(experiment, series))
                 ends = height == (max(r.scenario["model"]["params"] for r in experiment.rows) / 1e9 if of_models else max(r.place[1] for r in experiment.rows))
+                open_ended = open_ended or ends
                 label = ("\u2265 " if ends else "") + (experiment.short(best.place[0]) if of_models else f"{height}")
                 ax.text(x_of(g, b), height, f" {label}" if narrow else label, ha="center", va="bottom", fontsize=7,
                         rotation=90 if narrow else 0)
@@ -152,7 +153,7 @@ def sizes(experiment, path):
     axes[0][0].set_ylabel("largest model that fits,\nbillion parameters" if of_models else "largest batch that fits,\nsequences")
     axes[0][0].set_ylim(0, 1.12 * axes[0][0].get_ylim()[1])
     legend(figure, [Patch(color=colour_of(experiment, s), label=s) for s in experiment.series])
-    save(figure, path, experiment, note="At least: the list of sizes ends there.")
+    save(figure, path, experiment, note="\u2265: the list of sizes ends there." if open_ended else "")
 
 
 def stacks(experiment, path, parts_of, unit):

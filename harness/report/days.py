@@ -132,6 +132,11 @@ def draw_money(axes, study):
         ax.grid(axis="y", visible=False)
 
 
+def title_of(days, study):
+    """Returns the title of a day's picture, which names the policies itself."""
+    return f"{days.title.partition(':')[0]}: {study['label']}"
+
+
 def provenance(days, study):
     """Says where the numbers of a day come from."""
     nodes = ", ".join(f"{i['name']} ({i['gpus']} x {i['gpu']})" for i in study["instances"])
@@ -145,7 +150,7 @@ def picture(study, path, days):
     end = begin + study["hours"]
     figure = plt.figure(figsize=(figures.WIDTH, 6.6))
     outer = figure.add_gridspec(1, 2, width_ratios=[2.6, 1], wspace=0.28)
-    left = outer[0].subgridspec(3, 1, height_ratios=[1.2, 1.8, 1], hspace=0.12)
+    left = outer[0].subgridspec(3, 1, height_ratios=[1.2, 1.8, 1], hspace=0.2)
     right = outer[1].subgridspec(3, 1, hspace=0.55)
     axes = [figure.add_subplot(left[0])]
     axes += [figure.add_subplot(left[k], sharex=axes[0]) for k in (1, 2)]
@@ -156,8 +161,9 @@ def picture(study, path, days):
         ax.tick_params(labelbottom=False)
     axes[0].set_xlim(0, study["hours"])
     axes[0].set_title(f"{study['model']}, batch {study['batch']}")
+    axes[2].set_title("recoveries", fontsize=9.5)
     draw_money([figure.add_subplot(right[k]) for k in range(3)], study)
-    look.stamp(figure, f"{days.title}: {study['label']}", provenance(days, study))
+    look.stamp(figure, title_of(days, study), f"{provenance(days, study)} A pale bar is a recovery after a change that was wanted.")
     look.write(figure, path)
 
 
@@ -186,7 +192,7 @@ def sweeps(study, path, days):
     axes[1].set_ylim(0, 1)
     figures.legend(figure, axes[0].get_legend_handles_labels()[0])
     figure.tight_layout()
-    look.stamp(figure, f"{days.title}: {study['label']}, by the rate of losses and of saves", provenance(days, study))
+    look.stamp(figure, f"{title_of(days, study)}, by the rate of losses and of saves", provenance(days, study))
     look.write(figure, path)
     return True
 

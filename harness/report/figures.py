@@ -9,7 +9,7 @@ from matplotlib.patches import Patch
 
 import look
 import timeline
-from look import DPI, SERIES_COLOURS, WIDTH, style  # noqa: F401: for those who import them from here
+from look import DPI, SERIES_COLOURS, WIDTH, legend, style  # noqa: F401: for those who import them from here
 
 SERIES_MARKERS = "osD^vPX*h<>dp"  # with 11 colours and 13 markers no pair comes twice
 CRITICAL_PANELS = 4  # of the sweep; the data has all of them
@@ -24,20 +24,14 @@ LANE_NAMES = {"compute": "device compute", "h2d": "copy to device", "d2h": "copy
 MORE_COLOURS = ["#e69f00", "#0072b2", "#d55e00", "#f0e442", "#999999"]
 
 
-def save(figure, path, of=None, what="", note=""):
-    """Writes a figure; of: the experiment whose title and source stand on it; what: what of it this is; note: more to say below."""
+def save(figure, path, of=None, what="", note="", scenarios=None):
+    """Writes a figure; of: the experiment whose title and source stand on it; what: what of it this is; note: more to say below;
+    scenarios: those of the experiment that are drawn, if not all."""
     figure.tight_layout()
     if of:
         more = f" {note}" if note else ""
-        look.stamp(figure, f"{of.title}{f': {what}' if what else ''}", f"{of.name}. {of.provenance()}{more}")
+        look.stamp(figure, f"{of.title}{f': {what}' if what else ''}", f"{of.name}. {of.provenance(scenarios) if scenarios else of.provenance()}{more}")
     look.write(figure, path)
-
-
-def legend(figure, handles):
-    """Draws the legend above the figure, in as few rows as its width allows."""
-    inches = [0.5 + 0.078 * len(h.get_label()) for h in handles]
-    columns = next((n for n in range(len(handles), 1, -1) if max(inches) * n < WIDTH or sum(inches) < WIDTH and n == len(handles)), 1)
-    figure.legend(handles=handles, loc="lower left", bbox_to_anchor=(0.03, 1), ncol=columns, columnspacing=1.4, handlelength=1.8)
 
 
 def grid(n, height):
@@ -80,6 +74,7 @@ def filled(experiment):
 
 
 def ticks(ax, experiment, places):
+    """Names the entries of the list along the figure. Those without an order stand in bands, whose points belong together."""
     pairs = [experiment.tick(p) for p in places]
     ax.set_xticks([x for x, _ in pairs], [label for _, label in pairs])
     ax.set_xlabel(experiment.axis_title())
@@ -87,6 +82,10 @@ def ticks(ax, experiment, places):
     margin = 0.05 * (max(xs) - min(xs)) if experiment.ordered() else 0.5
     margin = margin or 0.5
     ax.set_xlim(min(xs) - margin, max(xs) + margin)  # points that do not fit keep their place
+    if not experiment.ordered():
+        ax.grid(axis="x", visible=False)
+        for x in xs[::2]:
+            ax.axvspan(x - 0.5, x + 0.5, color="#f3f4f6", linewidth=0, zorder=0)
 
 
 def throughput(experiment, path):
@@ -103,7 +102,7 @@ def price(experiment, path):
 def name_failing(ax, experiment, failing, top):
     """Writes beside the crosses whose they are."""
     for k, series in enumerate(failing):
-        ax.text(1.005, -top * (0.045 + 0.05 * k), f"no: {series}" if k == 0 else series, transform=ax.get_yaxis_transform(), fontsize=7, va="center",
+        ax.text(1.005, -top * (0.045 + 0.05 * k), f"no: {series}" if k == 0 else series, transform=ax.get_yaxis_transform(), fontsize=8, va="center",
                 color=colour_of(experiment, series))
 
 
@@ -193,7 +192,7 @@ def times(experiment, path):
     handles = [Line2D([], [], color=colour_of(experiment, s), marker=SERIES_MARKERS[i % len(SERIES_MARKERS)], label=s)
                for i, s in enumerate(series)]
     legend(figure, handles)
-    save(figure, path, experiment, "and what binds")
+    save(figure, path, experiment, note="Below: the lane on which the critical path spends most time.")
 
 
 def lane_colour(lane, seen):
@@ -209,8 +208,8 @@ def critical(experiment, path):
     def runs(series, places):
         return any(row and row.ok for row in (experiment.chosen.get((series, p)) for p in places))
 
-    panels = [(title, places, [s for s in experiment.series if runs(s, places)])
-              for title, places in experiment.panels()[:CRITICAL_PANELS]]
+    every = experiment.panels()
+    panels = [(title, places, [s for s in experiment.series if runs(s, places)]) for title, places in every[:CRITICAL_PANELS]]
     columns = min(CRITICAL_COLUMNS, max((len(shown) for _, _, shown in panels), default=0))
     if not columns:
         return False
@@ -240,8 +239,8 @@ def critical(experiment, path):
                     below += share
             name = textwrap.fill(series, int(10 * WIDTH / columns))
             ax.set_title(name + ("\n" if columns > 3 else ", ") + title if title else name)
-            ax.set_xticks(range(len(places)), [experiment.tick(p)[1] for p in places],
-                          rotation=90 if len(places) > 6 else 0)
+            names = [experiment.tick(p)[1] for p in places]
+            ax.set_xticks(range(len(places)), names, rotation=90 if 0.09 * sum(len(n) + 1 for n in names) > WIDTH / columns - 0.8 else 0)
             ax.set_xlabel(experiment.axis_title())
             ax.set_xlim(-0.6, len(places) - 0.4)
             ax.set_ylim(0, 100)
@@ -250,7 +249,8 @@ def critical(experiment, path):
             line[0].set_ylabel("share of critical path, %")
     order = [lane for lane in LANE_NAMES if lane in lanes] + [lane for lane in lanes if lane not in LANE_NAMES]
     legend(figure, [Patch(color=lane_colour(lane, more), label=LANE_NAMES.get(lane, lane)) for lane in order])
-    save(figure, path, experiment, "where the critical path is")
+    part = f"The first {CRITICAL_PANELS} of {len(every)} panels." if len(every) > CRITICAL_PANELS else ""
+    save(figure, path, experiment, "where the critical path is", part)
     return True
 
 
@@ -335,7 +335,7 @@ def capacities(raw):
 def timelines(traces, path, of):
     """Draws traces, [(raw row, timeline.Trace)], one above the other on one scale of time."""
     figure = timeline.figure_of([t for _, t in traces], capacities(traces[0][0]))
-    look.stamp(figure, f"{of.title}: timelines, {traces[0][0]['scenario']['model']['name']}", f"{of.name}. {of.provenance()}")
+    look.stamp(figure, f"{of.title}: timelines, {of.point(traces[0][0])}", f"{of.name}. {of.provenance([traces[0][0]['scenario']])}")
     look.write(figure, path)
 
 
@@ -364,7 +364,6 @@ def memory(traces, path, of):
             if row == len(spaces) - 1:
                 ax.set_xlabel(f"time, {unit}")
         axes[row][0].set_ylim(0, top)
-    handles = [Patch(color=timeline.CLASS_COLOURS.get(c, timeline.OTHER), label=c.replace("_", " ")) for c in classes]
-    legend(figure, handles)
-    save(figure, path, of, "memory over an iteration")
+    legend(figure, [Patch(color=c, label=label) for label, c in timeline.in_order(classes).items()])
+    save(figure, path, of, f"memory over an iteration, {of.point(traces[0][0])}", scenarios=[traces[0][0]["scenario"]])
 

@@ -173,8 +173,8 @@ def draw_idle(ax, plan):
     ax.set_ylim(0, 1.12 * max(ax.get_ylim()[1], 5))
 
 
-def name_devices(ax, plan):
-    """Labels bars by rank, with the groups below them."""
+def name_devices(ax, plan, inches):
+    """Labels bars by rank, with the groups below them. inches: the width of the plot."""
     ranks = plan.ranks()
     ax.set_xticks(range(len(ranks)), ranks, fontsize=8)
     ax.set_xlim(-0.6, len(ranks) - 0.4)
@@ -183,8 +183,10 @@ def name_devices(ax, plan):
         n = sum(len(r) for _, _, r in group)
         if j:
             ax.axvline(at - 0.5, color="#bbbbbb", linewidth=0.8, linestyle=(0, (3, 3)))
-        ax.annotate(f"{'GPU' if n == 1 else 'GPUs'} of group {j}" if n > 1 or len(ranks) < 12 else f"{j}", (at + (n - 1) / 2, 0), (0, -17), xycoords=("data", "axes fraction"), textcoords="offset points",
-                    ha="center", va="top", fontsize=8)
+        room = inches * n / len(ranks)
+        name = next((t for t in (f"{'GPU' if n == 1 else 'GPUs'} of group {j}", f"group {j}") if 0.075 * len(t) < room), f"{j}")
+        ax.annotate(name, (at + (n - 1) / 2, 0), (0, -17), xycoords=("data", "axes fraction"), textcoords="offset points", ha="center", va="top",
+                    fontsize=8)
         at += n
     ax.tick_params(axis="x", length=0)
 
@@ -221,7 +223,7 @@ def figure_of(plan, trace=None, titled=True):
         plots.append((draw_idle, figure.add_subplot(grid[1, 1])))
     for draw, ax in plots:
         draw(ax, plan)
-        name_devices(ax, plan)
+        name_devices(ax, plan, (WIDTH - 1.6) / len(plots))
     handles = [Patch(color=c, label=k) for k, c in plan.colours().items()]
     if len(plan.stages) > 1:
         rings = {plan.inside(ranks) for _, _, ranks in plan.rings()}
@@ -229,8 +231,7 @@ def figure_of(plan, trace=None, titled=True):
     handles += [Patch(color=c, label=name) for name, c in MEMORY] + [plt.Line2D([], [], color="#cc0000", label="capacity")]
     if p:
         handles += draw_schedule(figure.add_subplot(grid[2, :]), p, row)
-    figure.legend(handles=handles, loc="upper left", bbox_to_anchor=(0.02, 0), ncol=8, fontsize=8.5, frameon=False, handlelength=1.3,
-                  columnspacing=1.3)
+    look.legend(figure, handles, below=True, points=8.5)
     return figure
 
 

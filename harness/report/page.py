@@ -24,6 +24,7 @@ section{scroll-margin-top:3.2rem}
 .warn{background:var(--warnbg);color:var(--warn);padding:.4rem .8rem;border-radius:6px;max-width:none}
 figure{margin:.6rem 0 1rem;background:#fff;border:1px solid var(--line);border-radius:8px;padding:.5rem}
 figure img{display:block;width:100%;height:auto}
+@media (max-width:56rem){figure{overflow-x:auto}figure img{min-width:52rem}}
 .scroll{overflow-x:auto;margin:.5rem 0 1rem}
 table{border-collapse:collapse;font-size:.87rem;background:var(--card);font-variant-numeric:tabular-nums}
 th,td{border:1px solid var(--line);padding:.28rem .6rem;text-align:left;vertical-align:top}
@@ -31,6 +32,7 @@ th{font-weight:600;white-space:nowrap}
 td.n{text-align:right;white-space:nowrap}
 td.good{background:var(--good)}td.mid{background:var(--mid)}td.bad{background:var(--bad)}
 td small{color:var(--soft);display:block;line-height:1.25}
+pre{margin:.4rem 0}
 details{margin:.6rem 0}summary{cursor:pointer;color:var(--accent)}
 code,pre{font-family:ui-monospace,"DejaVu Sans Mono",monospace;font-size:.84rem}
 code{overflow-wrap:anywhere}

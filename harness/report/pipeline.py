@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Timelines of pipelines from traces, as the papers draw them: a row for each GPU and one for its CPU optimizer.
 
-    pipeline.py --out FILE.png|FILE.svg [--unit SECONDS] [--iteration K] [--title TEXT] TRACE [TRACE ...]
+    pipeline.py --out FILE.png|FILE.svg [--unit SECONDS] [--iteration K] [--title TEXT] [--heading TEXT] [--note TEXT] TRACE [TRACE ...]
 
 A trace is what `hetbench sim SYSTEM --trace FILE` writes of a pipeline: passes are named f<stage>.<micro-batch> and
 b<stage>.<micro-batch> (common/draft/pipe.h). Blue tints are forward stages, yellow to brown tints backward stages, in the
@@ -15,6 +15,7 @@ import re
 import sys
 
 import backend
+import look
 import matplotlib.pyplot as plt
 from matplotlib.patches import Patch, Rectangle
 
@@ -111,9 +112,7 @@ def box(ax, y, height, start, end, colour, scale, text="", points=9):
                            linewidth=0.5 if points else 0, edgecolor="#444444"))
     if not text:
         return
-    dark = int(colour[1:3], 16) * 0.3 + int(colour[3:5], 16) * 0.59 + int(colour[5:7], 16) * 0.11 < 115
-    ax.text((start + end) / 2 / scale, y, text, ha="center", va="center", fontsize=points, color="white" if dark else "black",
-            clip_on=True)
+    ax.text((start + end) / 2 / scale, y, text, ha="center", va="center", fontsize=points, color=look.letters_on(colour), clip_on=True)
 
 
 def fitting(texts, inches):
@@ -239,8 +238,7 @@ def figure_of(pipelines, unit=None):
         ax.set_title(f"{p.name}, {p.obtained}: {amount(p.length, unit)} an iteration, bubble ratio {100 * p.bubble:.1f}%",
                      fontsize=11, loc="left", fontweight="bold")
     axes[-1, 0].set_xlabel(f"time, {unit_name}", fontsize=9)
-    figure.legend(handles=handles(pipelines, forwards, backwards), loc="upper left", bbox_to_anchor=(0.03, 0), ncol=8, fontsize=8.5,
-                  frameon=False, handlelength=1.3, columnspacing=1.2)
+    look.legend(figure, handles(pipelines, forwards, backwards), below=True, points=8.5)
     return figure
 
 
@@ -251,6 +249,8 @@ def main():
     parser.add_argument("--unit", type=float, help="seconds that are 1 on the axis, such as T_f [ms or s]")
     parser.add_argument("--iteration", type=int, help="which iteration, from 0 [a typical one of the steady state]")
     parser.add_argument("--title", action="append", default=[], help="instead of the schedule's name; one a trace")
+    parser.add_argument("--heading", help="title of the whole picture")
+    parser.add_argument("--note", default="", help="line below the picture, such as the cluster and the commit")
     args = parser.parse_args()
     pipelines = [Pipeline(path, args.iteration) for path in args.traces]
     for p, title in zip(pipelines, args.title):
@@ -258,7 +258,11 @@ def main():
     for p in pipelines:
         print(f"{p.name}: iteration {amount(p.length, args.unit)}, bubble ratio {100 * p.bubble:.1f}%")
     try:
-        figure_of(pipelines, args.unit).savefig(args.out, dpi=130, bbox_inches="tight")
+        look.style()
+        figure = figure_of(pipelines, args.unit)
+        if args.heading:
+            look.stamp(figure, args.heading, args.note)
+        look.write(figure, args.out)
     except (OSError, ValueError) as why:
         timeline.backend.stop(f"{args.out}: cannot be written: {why}")
 

@@ -185,6 +185,5 @@ def wins(experiment, path):
     ax.grid(False)
     for side in ax.spines.values():
         side.set_visible(False)
-    figure.legend(handles=[Patch(color=shade(colours[s], 0.45), label=s) for s in won], loc="upper left", bbox_to_anchor=(0.03, 0.01),
-                  ncol=min(8, max(1, len(won))), columnspacing=1.4, handlelength=1.8)
+    legend(figure, [Patch(color=shade(colours[s], 0.45), label=s) for s in won], below=True)
     save(figure, path, experiment)

@@ -37,6 +37,11 @@ def load(path):
 # ---- pictures: each returns a figure, its title and what stands below it ------------------------------------------------
 
 
+def beside(ax, x, y, text, color="black"):
+    """Writes a text behind the end of a bar. A space in front of it would not do: SVG drops it."""
+    ax.annotate(text, (x, y), (5, 0), textcoords="offset points", va="center", fontsize=8.5, color=color)
+
+
 def of_comparison(root):
     import throughput
     if not root["rows"]:
@@ -55,7 +60,8 @@ def of_advice(root):
         rows = range(len(labels))
         ax.barh(rows, values, 0.66, color=["#009e73" if v > 1.005 * rates[0] else "#0072b2" if v > 0.995 * rates[0] else "#9db8c9" for v in values])
         for y, v in zip(rows, values):
-            ax.text(v, y, f" {v:,.0f}" + (f" ({100 * (v / rates[0] - 1):+.1f}%)" if abs(v / rates[0] - 1) > 0.0005 else ""), va="center", fontsize=8.5)
+            change = f" ({100 * (v / rates[0] - 1):+.1f}%)" if abs(v / rates[0] - 1) > 0.0005 else ""
+            beside(ax, v, y, f"{v:,.0f}{change}")
         ax.set_yticks(rows, labels)
         ax.set_ylim(len(labels) - 0.4, -0.6)
         ax.set_xlim(0, 1.32 * max(values))
@@ -67,35 +73,35 @@ def of_advice(root):
 
 
 def of_memory(root):
-    """Draws what each space holds at its worst moment, by class, beside its capacity."""
+    """Draws what each space holds at its worst moment, by class, beside its capacity; each on a scale of its own, since a disk holds a
+    thousand times what a device does."""
+    import look
     import matplotlib.pyplot as plt
+    from matplotlib.patches import Patch
     spaces = [m for m in root["memory"] if m["peak_bytes"] or m.get("safe_sequence_bytes")]
     if not spaces:
         stop("the report has no memory to draw")
-    figure, ax = plt.subplots(figsize=(12.5, 0.5 * len(spaces) + 1.2), constrained_layout=True)
-    classes = {}
-    most = max(max(sum(m["by_class"].values()), m["capacity_bytes"] or 0) for m in spaces)
-    scale, unit = traces.scale_of(most, traces.BYTE_UNITS)
-    for y, m in enumerate(spaces):
-        left = 0
+    figure, axes = plt.subplots(len(spaces), 1, figsize=(12.5, 0.75 * len(spaces) + 0.4), squeeze=False, constrained_layout=True)
+    classes = []
+    for ax, m in zip(axes[:, 0], spaces):
+        held, capacity, left = sum(m["by_class"].values()), m["capacity_bytes"] or 0, 0
+        scale, unit = traces.scale_of(max(held, 1), traces.BYTE_UNITS)
         for name, value in sorted(m["by_class"].items(), key=lambda pair: -pair[1]):
-            colour = traces.CLASS_COLOURS.get(name, traces.OTHER)
-            classes[name] = colour
-            ax.barh(y, value / scale, 0.62, left=left / scale, color=colour)
+            classes.append(name)
+            ax.barh(0, value / scale, 0.62, left=left / scale, color=traces.CLASS_COLOURS.get(name, traces.OTHER))
             left += value
-        over = m["capacity_bytes"] and left > m["capacity_bytes"]
-        ax.text(left / scale, y, f"  {traces.size(left)}" + (f", short by {traces.size(m['short_bytes'])}" if m.get("short_bytes") else ""),
-                va="center", fontsize=8.5, color="#c00000" if over else "black")
-        if m["capacity_bytes"]:
-            ax.plot([m["capacity_bytes"] / scale] * 2, [y - 0.42, y + 0.42], color="#c00000", linewidth=1.8)
-    ax.set_yticks(range(len(spaces)), [m["space"] for m in spaces])
-    ax.set_ylim(len(spaces) - 0.4, -0.6)
-    ax.set_xlim(0, 1.2 * most / scale)
-    ax.set_xlabel(f"{unit} at the worst moment; red: the capacity")
-    ax.grid(axis="y", visible=False)
-    handles = [plt.Rectangle((0, 0), 1, 1, color=c) for c in classes.values()]
-    figure.legend(handles, [n.replace("_", " ") for n in classes], loc="upper left", bbox_to_anchor=(0.03, 0), ncol=min(9, len(classes)), frameon=False,
-                  fontsize=8.5, handlelength=1.3)
+        short = f", short by {traces.size(m['short_bytes'])}" if m.get("short_bytes") else ""
+        beside(ax, held / scale, 0, f"{traces.size(held)}{f' of {traces.size(capacity)}' if capacity else ''}{short}",
+               color="#c00000" if 0 < capacity < held else "black")
+        shown = capacity if capacity <= 2 * held else 0
+        if shown:
+            ax.plot([capacity / scale] * 2, [-0.42, 0.42], color="#c00000", linewidth=1.8)
+        ax.set_yticks([0], [f"{m['space']}\n{unit}"])
+        ax.set_ylim(0.5, -0.5)
+        ax.set_xlim(0, 1.25 * max(held, shown) / scale)
+        ax.grid(axis="y", visible=False)
+    axes[-1, 0].set_xlabel("at the worst moment; red: the capacity")
+    look.legend(figure, [Patch(color=c, label=n) for n, c in traces.in_order(classes).items()], below=True, points=8.5)
     return figure, *traces.describe(root)
 
 

@@ -35,7 +35,7 @@ def drawable(rows):
             and (number(r["paper"]) != 1 or r["paper"] == "1")]
 
 
-def band(row, right):
+def band(row, right=0):
     """Returns the ends of what the row's tolerance allows, on an axis from 0 to `right`."""
     value, text = number(row["paper"]), row["tolerance"] or "0"
     off = value * float(text[:-1]) / 100 if text.endswith("%") else float(text)
@@ -50,7 +50,7 @@ def beside(rows, path, of):
     if not rows:
         return False
     figure, ax = plt.subplots(figsize=(WIDTH * 0.85, 0.36 * len(rows) + 0.9))
-    right = 1.12 * max(max(number(r["paper"]), number(r["ours"])) for r in rows)
+    right = max(max(1.12 * number(r["paper"]), 1.12 * number(r["ours"]), 1.04 * band(r)[1]) for r in rows)
     for y, row in enumerate(rows):
         paper, ours = number(row["paper"]), number(row["ours"])
         low, high = band(row, right)
@@ -58,7 +58,7 @@ def beside(rows, path, of):
         ax.plot([paper, ours], [y, y], color="#999999", linewidth=1.6, zorder=2)
         ax.plot([paper], [y], "|", color="black", markersize=13, markeredgewidth=2, zorder=3)
         ax.plot([ours], [y], "o", color=OURS if row["verdict"] == "within" else OUTSIDE, markersize=7, zorder=4)
-        ax.text(1.005, y, f"{row['paper']}: ours {ours:.3g}", transform=ax.get_yaxis_transform(), va="center", fontsize=8)
+        ax.text(1.005, y, f"paper {row['paper']}, ours {ours:.3g}", transform=ax.get_yaxis_transform(), va="center", fontsize=8)
     ax.axvline(1, color="black", linewidth=0.8, linestyle=(0, (3, 3)))
     ax.set_yticks(range(len(rows)), [r["id"].partition(".")[2] for r in rows])
     ax.set_ylim(len(rows) - 0.5, -0.5)

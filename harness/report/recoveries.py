@@ -1,6 +1,8 @@
 """Results of experiments on recovery: results.csv of `hetbench experiment` with a column `recovery`. One figure each."""
 
 import pathlib
+import re
+import textwrap
 
 import matplotlib.pyplot as plt
 from matplotlib.lines import Line2D
@@ -11,6 +13,15 @@ from figures import WIDTH, legend, save
 from results import BadInput, built_in, common_prefix, hetbench, recoveries_in
 
 STORES, REMOTE, PAPER = "#0072b2", "#999999", "#d55e00"
+
+
+CASES = pathlib.Path(__file__).resolve().parents[2] / "common/store/recoveries.yaml"
+
+
+def case(name):
+    """Returns the title and the rates of a recovery of the catalogue, as texts; {}: it is not there."""
+    entry = re.search(rf"^{re.escape(name)}:\n((?:  .*\n)*)", CASES.read_text(encoding="utf-8"), re.MULTILINE) if CASES.is_file() else None
+    return dict(re.findall(r"^  (title|cloud|disk|nic): (.*)$", entry[1], re.MULTILINE)) if entry else {}
 
 
 class Recoveries:
@@ -27,10 +38,12 @@ class Recoveries:
         self.labels = list(dict.fromkeys(r["label"] for r in self.rows))
         self.models = list(dict.fromkeys(r["model"] for r in self.rows))
         self.prefix = common_prefix(self.models) if self.models else ""
+        self.cases = {r["label"]: case(r["recovery"]) for r in self.rows}
         self.by = {(r["label"], r["model"], r["from"]): r for r in self.rows}
 
     def provenance(self):
-        return f"{self.source}. Simulated at {', '.join(c[:7] for c in self.root['commit'].split(', '))}."
+        rates = "; ".join(dict.fromkeys(f"Disks {c['disk']}, NICs {c['nic']}, remote store {c['cloud']}" for c in self.cases.values() if c))
+        return f"{self.source}. {rates and rates + '. '}Simulated at {', '.join(c[:7] for c in self.root['commit'].split(', '))}."
 
 
 def draw(e, path):
@@ -53,7 +66,8 @@ def draw(e, path):
         if paper:
             gains.axhline(paper, color=PAPER, linewidth=1.4, linestyle=(0, (4, 2)))
             gains.text(len(names) - 0.47, paper, f"{paper:g}", color=PAPER, ha="right", va="bottom", fontsize=8)
-        times.set_title(label)
+        title = e.cases[label].get("title")
+        times.set_title(textwrap.fill(f"{label}: {title}" if title else label, 46))
     axes[0][0].set_ylabel("recovery, s")
     axes[1][0].set_ylabel("speed-up")
     for row in axes:

@@ -109,8 +109,7 @@ def picture(e, path):
         bars(ax, list(PARTS.values()), [[r[f"{s}_{part}"] for s in SIDES] for part in PARTS], [r["colour"]] * len(PARTS), ".1f")
         ax.set_title(title_of(r))
         ax.set_xlabel("mean of each, modelled s")
-    figure.legend(handles=[Patch(color="#333333", label="measured, with real kills"), Patch(color="#333333", alpha=0.4, label="simulated")],
-                  loc="lower left", bbox_to_anchor=(0.03, 1), ncol=2)
+    look.legend(figure, [Patch(color="#333333", label="measured, with real kills"), Patch(color="#333333", alpha=0.4, label="simulated")])
     look.stamp(figure, e.title, e.provenance())
     look.write(figure, path)
 

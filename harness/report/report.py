@@ -199,7 +199,7 @@ def recovery(page, found, folder):
         page.figure(path, e.title)
         page.table(["recovery", "model", "from", "time", "speed-up", "paper"],
                    [[r["label"], r["model"], r["from"], (seconds(r["recovery_time_s"]), "n"), (f"{r['speed_up']:.3f}", "n"),
-                     (f"{r['paper']:g}" if r["paper"] else "-", "n")] for r in e.rows])
+                     (f"{r['paper']:g}" if r["paper"] else "-", "n")] for r in e.rows], "All times")
 
 
 def first_rank(trace):
@@ -238,7 +238,7 @@ def timelines(page, traced, folder):
         if pipeline.is_pipeline(traces[0][1]):
             pair = [t for t in traces if pipeline.is_pipeline(t[1])]
             shown = pipeline.figure_of([pipeline.Pipeline(t.path, None) for _, t in pair])
-            look.stamp(shown, f"{e.title}: timelines, {sc['model']['name']}", f"{e.name}. {e.provenance()}")
+            look.stamp(shown, f"{e.title}: timelines, {e.point(pair[0][0])}", f"{e.name}. {e.provenance([sc])}")
             look.write(shown, path)
         else:
             figures.timelines(pair, path, e)
@@ -292,7 +292,8 @@ def plans_of_pipelines(page, experiments, folder):
         for i, (place, plan) in enumerate(found):
             page.heading(f"{e.name}: {e.series[0]}, {e.describe(place)}")
             path = file_of(folder, f"plan-{e.name}-{i}" if i else f"plan-{e.name}")
-            look.stamp(drawn_plan := groups.figure_of(plan), f"{e.title}: {e.series[0]}, {e.describe(place)}", f"{e.name}. {e.provenance()}")
+            look.stamp(drawn_plan := groups.figure_of(plan, titled=False), f"{e.title}: {e.series[0]}, {e.describe(place)}",
+                       f"{e.name}. {e.provenance([plan.root['scenario']])}")
             look.write(drawn_plan, path)
             page.figure(path, "who has which layers")
 

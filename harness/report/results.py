@@ -16,7 +16,7 @@ AXES = ("models", "batches", "device_memory", "seqs", "micro_batches", "host_mem
 AXIS_TITLES = {"models": "model", "batches": "batch, sequences", "device_memory": "device memory, GiB",
                "seqs": "tokens per sequence", "micro_batches": "micro-batch, sequences",
                "host_memory": "main memory, GB", "ssds": "SSDs", "mixes": "devices"}
-MOST_NAMED = 6  # values of a setting that one line lists
+MOST_NAMED = 3  # values of a setting that one line lists
 
 
 class BadInput(Exception):
@@ -33,10 +33,16 @@ def size(value):
     return f"{value} B"
 
 
+def size_of(text):
+    """Reads a size that `size` formatted. Returns (bytes, text)."""
+    value, _, unit = text.partition(" ")
+    return float(value) * {"GiB": GIB, "TB": 1e12, "GB": 1e9, "MB": 1e6, "kB": 1e3, "B": 1}[unit], text
+
+
 def seconds(value):
     for factor, unit in ((1, "s"), (1e-3, "ms"), (1e-6, "µs")):
         if value >= factor:
-            return f"{value / factor:.3g} {unit}"
+            return f"{value / factor:.{3 if value < 1000 else 4}g} {unit}"
     return f"{value * 1e9:.3g} ns"
 
 
@@ -59,20 +65,43 @@ def common_prefix(names):
     return prefix[:prefix.rfind("-") + 1] if len(names) > 1 else ""
 
 
+def distinct(scenarios, key):
+    """Returns the different values of a setting as texts."""
+    return list(dict.fromkeys(str(s[key]) for s in scenarios if s.get(key) is not None))
+
+
+def listed(values):
+    """Formats values that differ: '8, 16 or 32'; of more numbers the least and the largest."""
+    if len(values) > MOST_NAMED and all(v.isdigit() for v in values):
+        return f"{min(map(int, values))} to {max(map(int, values))}"
+    return " or ".join([", ".join(values[:-1]), values[-1]] if len(values) > 1 else values)
+
+
+def hardware(scenarios):
+    """Describes the clusters and their devices: all of them, or of more than two their number and kinds, since the picture has their names."""
+    clusters, devices = distinct(scenarios, "cluster"), distinct(scenarios, "gpus_text")
+    first = scenarios[0]
+    if not devices:
+        devices = [f"{first['devices']} x {first['gpu']}"] if "gpu" in first else []
+    bare = list(dict.fromkeys(re.sub(r" \([^)]*\)", "", d) for d in devices))
+    kinds = ", ".join(dict.fromkeys(part.partition(" x ")[2] for d in bare for part in d.split(" + ")))
+    if len(clusters) > 2:
+        return f"{len(clusters)} clusters{kinds and ' of ' + kinds}"
+    if len(devices) > 2:
+        sizes = [size_of(text) for d in devices for text in re.findall(r"\(([^)]*)\)", d)]
+        memory = f" of {min(sizes, key=lambda s: s[0])[1]} to {max(sizes, key=lambda s: s[0])[1]}" if sizes else ""
+        devices = [f"{bare[0]}{memory}" if len(bare) == 1 else f"{len(bare)} mixes of {kinds}"]
+    return f"{' or '.join(clusters)}{': ' if devices else ''}{' or '.join(devices)}"
+
+
 def setting(scenarios):
     """Describes devices, batch, micro-batch, sequence length and numerics in one line, and lists the values that differ. Results
     of older versions name fewer of them."""
-    def distinct(key):
-        values = list(dict.fromkeys(str(s[key]) for s in scenarios if s.get(key) is not None))
-        more = [f"{len(values) - MOST_NAMED} more"] if len(values) > MOST_NAMED + 1 else []
-        return " or ".join(values[:MOST_NAMED] + more if more else values)
-
-    first = scenarios[0]
-    devices = distinct("gpus_text") or (f"{first['devices']} x {first['gpu']}" if "gpu" in first else "")
-    note = distinct("rate_note")
-    sizes = distinct("micro_batch") or "the plan's sizes"
-    return (f"{distinct('cluster')}{devices and ': ' + devices}; batch {distinct('batch')} x {distinct('seq')} tokens in micro-batches of "
-            f"{sizes}; {distinct('numerics_text') or distinct('numerics')}{note and '; ' + note}")
+    note = listed(distinct(scenarios, "rate_note") or [""])
+    sizes = listed(distinct(scenarios, "micro_batch")) or "the plan's sizes"
+    numerics = listed(distinct(scenarios, "numerics_text") or distinct(scenarios, "numerics"))
+    return (f"{hardware(scenarios)}; batch {listed(distinct(scenarios, 'batch'))} x {listed(distinct(scenarios, 'seq'))} tokens in micro-batches of "
+            f"{sizes}; {numerics}{note and '; ' + note}")
 
 
 class Row:
@@ -187,13 +216,17 @@ class Experiment:
         self.prefix = common_prefix(models) if models else ""
         self.chosen = {(r.series, r.place): r for r in self.rows if r.chosen}
 
-    def setting(self):
-        return setting([r.scenario for r in self.rows])
+    def setting(self, scenarios=None):
+        return setting(scenarios or [r.scenario for r in self.rows])
 
-    def provenance(self):
-        """Says where the numbers come from: the scenarios, how they were obtained, and by which commit."""
+    def point(self, raw):
+        """Names the point of a raw row."""
+        return f"{raw['scenario']['model']['name']}, batch {raw['scenario']['batch']}"
+
+    def provenance(self, scenarios=None):
+        """Says where the numbers come from: the scenarios, all or those given, how they were obtained, and by which commit."""
         source = self.root.get("source") or ""
-        return (f"{source + '. ' if source and source != 'ours' else ''}{self.setting()}. {(self.root.get('obtained') or 'simulated').capitalize()} at "
+        return (f"{source + '. ' if source and source != 'ours' else ''}{self.setting(scenarios)}. {(self.root.get('obtained') or 'simulated').capitalize()} at "
                 f"{', '.join(c[:7] for c in str(self.root.get('commit', 'unknown')).split(', '))}.")
 
     def places(self):

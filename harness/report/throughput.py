@@ -15,6 +15,7 @@ sys.dont_write_bytecode = True
 import backend
 import look
 import matplotlib.pyplot as plt
+from matplotlib.patches import Patch
 from look import SERIES_COLOURS
 
 from results import setting
@@ -62,8 +63,7 @@ def figure_of(rows):
     ax.set_ylabel("useful TFLOP/s per GPU")
     ax.grid(axis="x", visible=False)
     runs = [s for s in systems if any(r.get("tflops_per_gpu") for r in rows if r["system"] == s)]
-    handles = [plt.Rectangle((0, 0), 1, 1, color=SERIES_COLOURS[systems.index(s) % len(SERIES_COLOURS)]) for s in runs]
-    figure.legend(handles, runs, fontsize=8.5, frameon=False, ncol=min(len(runs), 6) or 1, loc="lower left", bbox_to_anchor=(0.03, 1))
+    look.legend(figure, [Patch(color=SERIES_COLOURS[systems.index(s) % len(SERIES_COLOURS)], label=s) for s in runs])
     return figure
 
 

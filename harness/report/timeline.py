@@ -19,7 +19,7 @@ import matplotlib.pyplot as plt
 from matplotlib import ticker
 from matplotlib.patches import Patch, Rectangle
 
-from traces import BYTE_UNITS, CLASS_COLOURS, OTHER, TIME_UNITS, Trace, scale_of, seconds, size
+from traces import BYTE_UNITS, CLASS_COLOURS, OTHER, TIME_UNITS, Trace, in_order, scale_of, seconds, size
 
 MARGIN = 0.06  # of an iteration, shown before and after it
 HATCH = {"facecolor": "#f4f4f4", "edgecolor": "#c4c4c4", "hatch": "////", "linewidth": 0}
@@ -28,7 +28,7 @@ HATCH = {"facecolor": "#f4f4f4", "edgecolor": "#c4c4c4", "hatch": "////", "linew
 def draw_lanes(ax, trace, iteration, begin, length, window, time_scale, inches_per_s):
     """Draws one row a lane; a bar has its name in it if that fits. What a compute lane does not use is hatched. Returns the groups of
     ops that are shown, with their colours."""
-    rows = {tid: i for i, tid in enumerate(sorted(trace.lanes))}
+    rows = {tid: i for i, tid in enumerate(trace.used())}
     left, right = begin + window[0], begin + window[1]
     groups = {}
     for tid, row in rows.items():
@@ -38,7 +38,7 @@ def draw_lanes(ax, trace, iteration, begin, length, window, time_scale, inches_p
                 color="#444444")
     ax.text(1.004, -0.62, "busy", transform=ax.get_yaxis_transform(), va="bottom", fontsize=7.5, color="#444444")
     for o in trace.ops:
-        if o.start + o.duration < left or o.start > right:
+        if o.start + o.duration < left or o.start > right or o.lane not in rows:
             continue
         own = o.iteration == iteration
         group, colour = o.group()
@@ -48,13 +48,14 @@ def draw_lanes(ax, trace, iteration, begin, length, window, time_scale, inches_p
         inches = o.duration * inches_per_s
         ax.add_patch(Rectangle((x, rows[o.lane] - 0.4), width, 0.8, facecolor=colour, linewidth=0.5,
                                edgecolor="white" if inches > 0.04 else colour, alpha=1 if own else 0.3))
+        letters = {"ha": "center", "va": "center", "clip_on": True, "color": look.letters_on(colour)}
         if own and inches > 0.075 * len(o.name) + 0.04:
-            ax.text(x + width / 2, rows[o.lane], o.name, ha="center", va="center", fontsize=7, clip_on=True)
+            ax.text(x + width / 2, rows[o.lane], o.name, fontsize=7, **letters)
         elif own and inches > 0.13 and len(o.name) <= 5:
-            ax.text(x + width / 2, rows[o.lane], o.name, ha="center", va="center", fontsize=6, rotation=90, clip_on=True)
+            ax.text(x + width / 2, rows[o.lane], o.name, fontsize=6, rotation=90, **letters)
     for x in (0, length / time_scale):
         ax.axvline(x, color="black", linewidth=0.7, linestyle=(0, (4, 3)))
-    ax.set_yticks(range(len(rows)), [trace.lanes[tid] for tid in sorted(trace.lanes)])
+    ax.set_yticks(range(len(rows)), [trace.lanes[tid] for tid in rows])
     ax.set_ylim(len(rows) - 0.5, -0.5)
     ax.tick_params(axis="y", length=0)
     return groups
@@ -81,7 +82,8 @@ def draw_memory(ax, trace, space, begin, length, window, time_scale, capacity):
     if capacity and capacity <= 1.5 * peak:
         ax.axhline(capacity / unit, color="#c00000", linewidth=1.3)
         ax.annotate(f"capacity {size(capacity)}", (1, capacity / unit), (-4, 2), color="#c00000", fontsize=7.5,
-                    ha="right", va="bottom", xycoords=ax.get_yaxis_transform(), textcoords="offset points")
+                    ha="right", va="bottom", xycoords=ax.get_yaxis_transform(), textcoords="offset points",
+                    bbox={"facecolor": "white", "alpha": 0.75, "edgecolor": "none", "pad": 0.8})
         top = max(peak, capacity)
     note = f"peak {size(peak)}" + (f" of {size(capacity)}" if capacity and capacity > 1.5 * peak else "")
     ax.text(0.004, 0.965, note, fontsize=7.5, va="top", transform=ax.transAxes,
@@ -98,8 +100,8 @@ def draw_memory(ax, trace, space, begin, length, window, time_scale, capacity):
 def figure_of(traces, capacities, wanted=None):
     """Draws traces one above the other on one scale of time."""
     picks = []
-    for trace in traces:
-        iteration = trace.steady() if wanted is None else wanted
+    for i, trace in enumerate(traces):
+        iteration = wanted[min(i, len(wanted) - 1)] if wanted else trace.steady()
         picks.append((trace, iteration, *trace.span(iteration)))
     longest = max(p[3] for p in picks)
     window = (-MARGIN * longest, (1 + MARGIN) * longest)
@@ -108,7 +110,7 @@ def figure_of(traces, capacities, wanted=None):
     inches_per_s = (width - 1.6) / (window[1] - window[0])
     heights = []
     for trace, *_ in picks:
-        heights += [0.42 * len(trace.lanes) + 0.2] + [1.25] * len(trace.memory)
+        heights += [0.42 * len(trace.used()) + 0.2] + [1.25] * len(trace.memory)
     height = sum(heights) + 0.4 * len(heights) + 0.6
     figure, axes = plt.subplots(len(heights), 1, figsize=(width, height), sharex=True, squeeze=False,
                                 gridspec_kw={"height_ratios": heights}, constrained_layout=True)
@@ -130,17 +132,9 @@ def figure_of(traces, capacities, wanted=None):
         ax.tick_params(labelsize=8)
         for side in ("top", "right"):
             ax.spines[side].set_visible(False)
-    memory = {c.replace("_", " "): CLASS_COLOURS.get(c, OTHER) for c in classes}
-    y = 0
-    for name, colours, hatched in (("ops:", groups, True), ("memory:", memory, False)):
-        handles = [Patch(color=colour, label=label) for label, colour in colours.items()]
-        if hatched:
-            handles.append(Patch(label="computes nothing", **HATCH))
-        columns = min(len(handles) + 1, 9)
-        legend = figure.legend(handles=[Patch(alpha=0, label=name)] + handles, loc="upper left", fontsize=8, bbox_to_anchor=(0.04, y),
-                               ncol=columns, frameon=False, handlelength=1.2, columnspacing=1.2)
-        legend.get_texts()[0].set_fontweight("bold")
-        y -= 0.24 * -(-(len(handles) + 1) // columns) / height
+    ops = [Patch(color=colour, label=label) for label, colour in groups.items()] + [Patch(label="computes nothing", **HATCH)]
+    rows = look.legend(figure, ops, below=True, points=8.5, heading="ops:")
+    look.legend(figure, [Patch(color=c, label=label) for label, c in in_order(classes).items()], below=True, points=8.5, heading="memory:", drop=rows)
     return figure
 
 
@@ -158,7 +152,8 @@ def main():
     parser.add_argument("--out", required=True, help="PNG or SVG to write, by its ending")
     parser.add_argument("--capacity", action="append", default=[], metavar="PLACE=BYTES",
                         help='line in the memory plot, such as "device 0=12000000"; may be repeated')
-    parser.add_argument("--iteration", type=int, help="which iteration, from 0 [a typical one of the steady state]")
+    parser.add_argument("--iteration", action="append", type=int, default=[],
+                        help="which iteration, from 0 [a typical one of the steady state]; repeated, one a trace")
     parser.add_argument("--title", help="title of the picture")
     parser.add_argument("--note", help="line below the picture, such as the cluster and the commit")
     args = parser.parse_args()

@@ -15,7 +15,7 @@ import sys
 sys.dont_write_bytecode = True
 
 from page import Page
-from traces import CLASS_COLOURS, OTHER, Trace, seconds, stop
+from traces import CLASS_COLOURS, OTHER, Trace, in_order, seconds, stop
 
 AROUND = 0.35  # of an iteration: how much of its neighbours the page has
 STYLE = """
@@ -81,7 +81,7 @@ def page_of(trace, title, note, capacities, wanted=None):
     data = {"lanes": [{"name": trace.lanes[t], "computes": trace.computes(t), "busy": trace.busy(t, begin, length)} for t in lanes_of(trace, begin, length)],
             "groups": groups, "ops": ops, "spaces": spaces, "begin": begin, "length": length}
     page = Page(title)
-    classes = dict(pair for s in spaces for pair in zip(s["classes"], s["colours"]))
+    classes = in_order([c for t in trace.memory.values() for c in t[0][1] if any(s[1].get(c) for s in t)])
     script = (pathlib.Path(__file__).resolve().parent / "timeline.js").read_text(encoding="utf-8")
     text = json.dumps(data, separators=(",", ":")).replace("</", "<\\/")
     page.parts.append(

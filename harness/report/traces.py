@@ -99,6 +99,10 @@ class Trace:
         after = [o.start for o in self.ops if o.iteration == iteration + 1]
         return begin, (min(after) if after else max(o.start + o.duration for o in own)) - begin
 
+    def used(self):
+        """Returns the lanes that run ops which take time."""
+        return sorted({o.lane for o in self.ops if o.duration > 0 and o.lane in self.lanes})
+
     def steady(self):
         """Returns an iteration far from both ends of the trace, of median length, so that no outlier is shown as typical."""
         n = self.head["iterations"]
@@ -123,6 +127,12 @@ class Trace:
 
     def computes(self, lane):
         return self.lanes[lane].endswith("compute")
+
+
+def in_order(classes):
+    """Returns tensor classes with their colours and names, in the order of CLASS_COLOURS."""
+    known = [c for c in CLASS_COLOURS if c in classes] + [c for c in classes if c not in CLASS_COLOURS]
+    return {c.replace("_", " "): CLASS_COLOURS.get(c, OTHER) for c in known}
 
 
 def quantity(value, unit, steps):

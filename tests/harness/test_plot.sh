@@ -3,6 +3,8 @@
 set -euo pipefail
 # shellcheck source=tests/harness/support.sh
 . "$(dirname "$0")/support.sh"
+# shellcheck source=tests/harness/browser.sh
+. "$(dirname "$0")/browser.sh"
 cd "$work"
 export MPLCONFIGDIR=$work/mpl
 one=(--model gpt-mini --cluster local --batch 4 --micro-batch 2)
@@ -38,17 +40,16 @@ assert {s["name"] for s in data["spaces"]} == set(trace.memory)
 PY
 
 # A browser, where there is one: it draws every lane, zooms, and says what an op waited for.
-if command -v chromium >/dev/null && [ -z "$sanitized" ]; then
-    sed 's|</body>|<script>\
-const say = [document.querySelectorAll("#timeline rect[data-op]").length > 3, document.documentElement.scrollWidth <= window.innerWidth];\
-zoom(0.25, data.begin + data.length / 2); say.push(to - from < 0.3 * data.length);\
-const at = data.ops.findIndex(o => o[5] \&\& o[8] >= 0); say.push(opText(at).includes("waited for"), chain(at).length > 1);\
-reset(); say.push(Math.abs(to - from - data.length) < 1e-9);\
-document.body.setAttribute("data-say", say.join(" "));</script></body>|' t.html >probe.html
+if [ -z "$sanitized" ]; then
+    cat >probe.js <<'JS'
+const say = [innerWidth, document.querySelectorAll("#timeline rect[data-op]").length > 3, document.documentElement.scrollWidth <= innerWidth];
+zoom(0.25, data.begin + data.length / 2); say.push(to - from < 0.3 * data.length);
+const at = data.ops.findIndex(o => o[5] && o[8] >= 0); say.push(opText(at).includes("waited for"), chain(at).length > 1);
+reset(); say.push(Math.abs(to - from - data.length) < 1e-9);
+JS
     for width in 420 1280; do
-        timeout 120 chromium --headless=new --no-sandbox --disable-gpu --user-data-dir="$work/chromium" --window-size=$width,900 --dump-dom \
-            "file://$work/probe.html" >dom 2>/dev/null || { echo "chromium does not start here"; break; }
-        grep -q 'data-say="true true true true true true"' dom || fail "the page at $width pixels: $(grep -o 'data-say="[^"]*"' dom)"
+        said=$(in_browser "$width" t.html <probe.js) || { echo "no chromium, or it does not start here"; break; }
+        [ "$said" = "$width true true true true true true" ] || fail "the page at $width pixels: '$said'"
     done
 fi
 

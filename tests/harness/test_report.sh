@@ -36,6 +36,35 @@ grep -q "Largest trainable model" clone/report.html && grep -q "<th>billion para
 cmp -s bars.png clone/figures/throughput-lohan-fig2a.png || fail "a figure that needs results.json was drawn without it"
 png clone/figures/throughput-autohete-fig7.png
 
+# A picture of more than 256 colours keeps those of its bars to the bit; a legend breaks into rows that are no wider than asked, in order.
+"$python" -B - "$root/harness/report" <<'PY' || fail "colours or legends"
+import sys
+
+sys.path.insert(0, sys.argv[1])
+import look
+import matplotlib.pyplot as plt
+from matplotlib.patches import Patch
+try:
+    from PIL import Image
+except ImportError:
+    Image = None
+
+figure, axes = plt.subplots(1, 2)
+axes[0].imshow([[x * y for x in range(30)] for y in range(30)], cmap="viridis")
+axes[1].bar(range(3), [1, 2, 3], color=look.SERIES_COLOURS[:3])
+look.write(figure, "shades.png")
+if Image:
+    found = {c for _, c in Image.open("shades.png").convert("RGB").getcolors(1 << 24)}
+    assert len(found) == 256, len(found)
+    for colour in look.SERIES_COLOURS[:3]:
+        assert tuple(int(colour[i:i + 2], 16) for i in (1, 3, 5)) in found, colour
+
+# Five letters take 0.5 + 5 x 0.078 = 0.89 inches: two fit 2 inches, and one that is too wide stands alone.
+names = ["alpha", "gamma", "delta", "x" * 40, "omega"]
+rows = look.rows_of([Patch(label=n) for n in names], 9.5, 2)
+assert [[h.get_label() for h in row] for row in rows] == [names[:2], names[2:3], names[3:4], names[4:]], rows
+PY
+
 # What does not fit is marked with the system that does not.
 "$python" -B - "$root/harness/report" "$root/results/sysx-fig10/results.csv" <<'PY' || fail "OOM stands at another system"
 import pathlib, sys
