@@ -32,7 +32,8 @@
  * widths=1,1,2 gives the stages widths of their own, as planners choose that look at each stage by itself (Zheng et al.,
  * "Alpa: Automating Inter- and Intra-Operator Parallelism for Distributed Deep Learning", OSDI 2022; Liu et al., "Aceso:
  * Efficient Parallel DNN Training through Iterative Bottleneck Alleviation", EuroSys 2024). What crosses a boundary is the
- * same on all parts, so each part of the next stage gets it whole from one of this stage.
+ * same on all parts, so each part of the next stage gets it whole from one of this stage. A boundary may be inside a block: then
+ * its halves are divided into different numbers of parts.
  *
  * place= puts the stages on any devices: part after part, stage after stage, pipeline after pipeline. order=1 is the
  * place that Megatron-LM gives them (Narayanan et al., Sec. 3): parts of a stage beside each other, then the stages that

@@ -21,6 +21,9 @@
  * more than a candidate of the same shape that fits: that is slower in all else. Whale's bounds are not computed, since its
  * stages are not equal: each of its shapes is tried.
  *
+ * All stages have one width: Megatron-LM has one tensor-parallel size for all of them (Sec. 3 of the paper; its option
+ * --tensor-model-parallel-size), and so has Whale here. Widths by stage are other planners' (baselines/pipelines.c: widths=).
+ *
  * Left out: Whale's shift of work by memory: shapes that do not fit fall.
  */
 #include "baselines/baselines.h"

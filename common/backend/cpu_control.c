@@ -1,6 +1,8 @@
 #include "common/backend/cpu_control.h"
 
 #include "common/base/array.h"
+#include "common/model/halves.h"
+#include "common/schedule/apart.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -136,6 +138,7 @@ static int by_elements(const void *x, const void *y)
 {
     const struct ht_cpu_checked *a = x, *b = y;
     if (a->unit != b->unit) return a->unit < b->unit ? -1 : 1;
+    if (a->half != b->half) return a->half < b->half ? -1 : 1;
     if (a->part != b->part) return a->part < b->part ? -1 : 1;
     if (a->begin != b->begin) return a->begin < b->begin ? -1 : 1;
     if (a->end != b->end) return a->end < b->end ? -1 : 1; /* an empty shard comes before its neighbour */
@@ -157,7 +160,7 @@ static bool checks(const struct ht_schedule *s, const struct ht_model *model, in
 /* Lists the gradient tensors that validate ops check. */
 static void find_checked(struct ht_cpu_control *c, const struct ht_schedule *s, const struct ht_model *model)
 {
-    bool *seen = HT_NEW_ARRAY(bool, s->n_tensors);
+    bool *seen = HT_NEW_ARRAY(bool, s->n_tensors), *apart = ht_halves_apart(s);
     size_t cap = 0;
     for (int32_t op = 0; op < s->n_ops; op++)
         for (int64_t e = s->effects_begin[op]; e < s->effects_begin[op + 1]; e++) {
@@ -169,6 +172,8 @@ static void find_checked(struct ht_cpu_control *c, const struct ht_schedule *s, 
             struct ht_cpu_checked row = {.tensor = s->effects[e].tensor,
                                          .unit = t->label.unit,
                                          .part = t->part,
+                                         .parts = t->parts,
+                                         .half = ht_apart_half(apart, t),
                                          .op = op,
                                          .rank = ht_op_rank(s, op),
                                          .begin = shard ? t->shard_begin : 0,
@@ -178,34 +183,50 @@ static void find_checked(struct ht_cpu_control *c, const struct ht_schedule *s, 
     if (c->n_checked) qsort(c->checked, (size_t)c->n_checked, sizeof(*c->checked), by_elements);
     for (int32_t i = 1; i < c->n_checked; i++) {
         const struct ht_cpu_checked *a = &c->checked[i - 1], *b = &c->checked[i];
-        bool same = a->unit == b->unit && a->part == b->part && a->begin == b->begin && a->end == b->end;
+        bool same =
+            a->unit == b->unit && a->half == b->half && a->part == b->part && a->begin == b->begin && a->end == b->end;
         c->checked[i].again = same && a->rank != b->rank;
     }
     free(seen);
+    free(apart);
+}
+
+/* Checks the rows from *i on that are of one part of a unit, or of its half. */
+static enum ht_status check_part(const struct ht_cpu_control *c, const struct ht_schedule *s,
+                                 const struct ht_model *model, struct ht_cpu_checked of, int32_t *i,
+                                 struct ht_error *err)
+{
+    struct ht_model part = ht_model_part(model, of.part, of.parts);
+    struct ht_range all = ht_sub_ops_params(&part, of.unit, of.half ? of.half : HT_ALL_SUB_OPS);
+    int64_t at = all.begin;
+    for (; *i < c->n_checked; ++*i) {
+        const struct ht_cpu_checked *x = &c->checked[*i];
+        if (x->unit != of.unit || x->half != of.half || x->part != of.part || !(x->again || x->begin == at)) break;
+        at = x->end;
+    }
+    if (at == all.end) return HT_OK;
+    return ht_fail(err, HT_FAILED,
+                   "schedule '%s' on the cpu backend: the gradient of unit %d is not checked exactly "
+                   "once, from element %lld on",
+                   s->name, of.unit, (long long)at);
 }
 
 /* Checks that each element of the model, or of its parts, is checked once, or once by every rank that has it. */
 static enum ht_status check_all_checked(const struct ht_cpu_control *c, const struct ht_schedule *s,
                                         const struct ht_model *model, struct ht_error *err)
 {
+    static const unsigned whole[] = {0}, halves[] = {HT_ATTENTION_HALF, HT_MLP_HALF};
+    enum ht_status status = HT_OK;
     int32_t i = 0;
     for (int32_t u = 0; u < ht_model_units(model); u++) {
-        int32_t parts = i < c->n_checked ? s->tensors[c->checked[i].tensor].parts : 1;
-        for (int32_t q = 0; q < parts; q++) {
-            struct ht_model part = ht_model_part(model, q, parts);
-            int64_t at = 0;
-            for (; i < c->n_checked && c->checked[i].unit == u && c->checked[i].part == q &&
-                   (c->checked[i].again || c->checked[i].begin == at);
-                 i++)
-                at = c->checked[i].end;
-            if (at != ht_unit_params(&part, u))
-                return ht_fail(err, HT_FAILED,
-                               "schedule '%s' on the cpu backend: the gradient of unit %d is not checked exactly "
-                               "once, from element %lld on",
-                               s->name, u, (long long)at);
+        bool apart = i < c->n_checked && c->checked[i].half;
+        for (int h = 0; h < 1 + apart; h++) {
+            struct ht_cpu_checked of = {.unit = u, .half = (apart ? halves : whole)[h], .parts = 1};
+            if (i < c->n_checked) of.parts = c->checked[i].parts;
+            for (; of.part < of.parts && !status; of.part++) status = check_part(c, s, model, of, &i, err);
         }
     }
-    return HT_OK;
+    return status;
 }
 
 static enum ht_status find_final_check(struct ht_cpu_control *c, const struct ht_schedule *s, struct ht_error *err)

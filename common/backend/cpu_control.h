@@ -36,8 +36,10 @@ struct ht_cpu_slot {
 /* The gradient tensor of a partial. */
 struct ht_cpu_checked {
     int32_t tensor, unit, part, op, rank; /* the first op that checks it, and its rank */
-    int64_t begin, end;                   /* elements of the part */
-    bool again; /* another rank has the same gradient and checks it, too: the norm counts it once */
+    int32_t parts;
+    unsigned half;      /* of a unit whose halves are divided into different numbers of parts; else 0 */
+    int64_t begin, end; /* elements of the part */
+    bool again;         /* another rank has the same gradient and checks it, too: the norm counts it once */
 };
 
 struct ht_cpu_control {

@@ -9,6 +9,7 @@ struct ht_state_map {
     struct ht_model model;
     struct ht_state_copy *copies; /* by unit, part, rank */
     int64_t *first;               /* [n_units * HT_N_STATE_PARTS + 1] first copy of each part */
+    bool *apart;                  /* [n_units] the halves of the block are divided into different numbers of parts */
 };
 
 /* ---- one tensor ---- */
@@ -169,9 +170,13 @@ enum ht_status ht_state_map_create(const struct ht_schedule *s, const struct ht_
     qsort(entries, (size_t)n, sizeof(*entries), by_list);
     map->copies = HT_NEW_ARRAY(struct ht_state_copy, n);
     map->first = HT_NEW_ARRAY(int64_t, n_lists + 1);
+    map->apart = HT_NEW_ARRAY(bool, ht_model_units(model));
     for (int64_t i = 0; i < n; i++) {
         map->copies[i] = entries[i].copy;
         map->first[entries[i].list + 1] = i + 1;
+        bool same_list = i && entries[i].list == entries[i - 1].list;
+        map->apart[entries[i].list / HT_N_STATE_PARTS] |=
+            same_list && entries[i].copy.tp_parts != entries[i - 1].copy.tp_parts;
     }
     for (int64_t i = 0; i < n_lists; i++)
         if (map->first[i + 1] < map->first[i]) map->first[i + 1] = map->first[i];
@@ -189,6 +194,7 @@ void ht_state_map_destroy(struct ht_state_map *map)
     if (!map) return;
     free(map->copies);
     free(map->first);
+    free(map->apart);
     free(map);
 }
 
@@ -200,11 +206,30 @@ int64_t ht_state_map_copies(const struct ht_state_map *map, int64_t unit, enum h
     return map->first[list + 1] - map->first[list];
 }
 
-/* Returns the number of tensor-parallel parts of the unit. */
+/* Returns the model whose units a copy has elements of: the whole one, or a tensor-parallel part. */
+static struct ht_model model_of(const struct ht_state_map *map, const struct ht_state_copy *c)
+{
+    return ht_model_part(&map->model, c->tp_part, c->tp_parts);
+}
+
+/* Returns true if element `at` of a unit of the model, or of a part of it, belongs to the second half of a block. */
+static bool is_in_mlp(const struct ht_model *m, int64_t unit, int64_t at)
+{
+    return at >= ht_sub_ops_params(m, unit, HT_MLP_HALF).begin;
+}
+
+/* Returns the number of tensor-parallel parts of a piece. The halves of a block, if copies have one or the other, may be divided
+   differently. */
 static int32_t parts_of(const struct ht_state_map *map, struct ht_piece piece)
 {
     const struct ht_state_copy *copies;
-    return ht_state_map_copies(map, piece.unit, piece.part, &copies) ? copies[0].tp_parts : 1;
+    int64_t n = ht_state_map_copies(map, piece.unit, piece.part, &copies);
+    for (int64_t i = 0; i < n && map->apart[piece.unit]; i++) {
+        struct ht_model part = model_of(map, &copies[i]);
+        bool mlp = is_in_mlp(&map->model, piece.unit, piece.begin);
+        if (is_in_mlp(&part, piece.unit, copies[i].begin) == mlp) return copies[i].tp_parts;
+    }
+    return n ? copies[0].tp_parts : 1;
 }
 
 /* Returns the matrix or vector that contains element `at` of a unit. */
@@ -214,12 +239,6 @@ static struct ht_param_part tensor_at(const struct ht_model *m, int64_t unit, in
     int i = ht_unit_param_parts(m, unit, tensors) - 1;
     while (tensors[i].offset > at) i--;
     return tensors[i];
-}
-
-/* Returns the model whose units a copy has elements of: the whole one, or a tensor-parallel part. */
-static struct ht_model model_of(const struct ht_state_map *map, const struct ht_state_copy *c)
-{
-    return ht_model_part(&map->model, c->tp_part, c->tp_parts);
 }
 
 /* Returns the place in the whole unit of an element at which a copy begins or ends. Elements of a part keep their
@@ -260,6 +279,7 @@ bool ht_state_has(const struct ht_state_map *map, const struct ht_state_copy *c,
 {
     int64_t begin = piece.begin, end = piece.end;
     if (share >= 0 && share != c->tp_part) return false;
+    if (map->apart[piece.unit] && c->tp_parts != parts_of(map, piece)) return false; /* it has the block's other half */
     if (c->tp_parts > 1) {
         struct ht_model part = model_of(map, c);
         begin = ht_unit_part_find(&part, piece.unit, begin).at;

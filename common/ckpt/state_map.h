@@ -9,7 +9,8 @@
  *
  * For a unit in tensor-parallel parts a copy has one part's elements, or a shard of them. In a cut matrix they lie
  * between those of the other parts. A piece then belongs to one matrix or vector: either every part has all of it, or
- * each has its share. A shard's ends cut pieces, so that it has all of its part's share or nothing.
+ * each has its share. A shard's ends cut pieces, so that it has all of its part's share or nothing. The halves of a block may
+ * be divided into different numbers of parts; a piece is of one of them, as copies' ends cut pieces.
  */
 #ifndef HT_CKPT_STATE_MAP_H
 #define HT_CKPT_STATE_MAP_H

@@ -72,8 +72,8 @@
  * Part q sends its X and dX, which are the same for all parts, to part q of the next stage. Its gradients are
  * all-reduced with those of part q of the other pipelines. Stages may be of different widths (common/draft/layout.h): part q of
  * the next stage gets X from part q mod n of this stage's n, and so backward. X and dX are whole on every part, so a wider
- * stage is sent its input several times, and parts that a narrower one does not need free theirs. Where widths differ, a
- * stage ends between two blocks, and a tied table is on two ranks only if the first and the last stage are equally wide.
+ * stage is sent its input several times, and parts that a narrower one does not need free theirs. A tied table is on two ranks
+ * only if the first and the last stage are equally wide.
  *
  * Parameters are in host memory of the node whose rank runs the stage's backward. Every rank that uses them fetches
  * them from there. A rank has two buffers. A visit is a run of passes over the same stage: its parameters are fetched

@@ -118,16 +118,7 @@ static enum ht_status check_blocks(const struct ht_scenario *sc, const struct ht
         struct ht_replica x = replica_of(sc, y, k);
         const int64_t *blocks = blocks_of(sc, y, k);
         int64_t sum = 0;
-        for (int32_t i = 0; i < stages_of(y, &x); i++) {
-            int32_t here = i % ranks_of(y, &x), next = (i + 1) % ranks_of(y, &x);
-            sum += blocks[i];
-            if (y->halves && sum % 2 && ht_layout_width(y->layout, here) != ht_layout_width(y->layout, next))
-                return ht_fail(
-                    err, HT_BAD_INPUT,
-                    "stage %d of %d parts ends inside a block, and the next one has %d: expected whole blocks "
-                    "where widths differ",
-                    i, ht_layout_width(y->layout, here), ht_layout_width(y->layout, next));
-        }
+        for (int32_t i = 0; i < stages_of(y, &x); i++) sum += blocks[i];
         if (sum != each_block * m->layers)
             return ht_fail(err, HT_BAD_INPUT, "the stages of a pipeline have %lld %s: expected the %lld of %s",
                            (long long)sum, what, (long long)(each_block * m->layers), m->name);
@@ -338,6 +329,25 @@ static enum ht_status check_zero(const struct ht_scenario *sc, const struct ht_p
                            "each stage, since all reduce gradients in the order of their passes");
 }
 
+/* Checks that stages of one width have a block in all pipelines, since its gradients are reduced part by part. */
+static enum ht_status check_widths(const struct ht_scenario *sc, const struct ht_pipe_style *y, struct ht_error *err)
+{
+    const struct ht_layout *l = y->layout;
+    enum ht_status status = HT_OK;
+    if (!l || !l->stage_begin) return HT_OK;
+    struct ht_pipe_holders h = ht_pipe_find_holders(sc, y, l);
+    for (int32_t k = 1; k < l->n_replicas && !status; k++)
+        for (int32_t u = 0; u < h.n_units && !status; u++) {
+            int32_t a = ht_layout_width(l, h.stage[u]), b = ht_layout_width(l, h.stage[k * h.n_units + u]);
+            if (a != b)
+                status = ht_fail(err, HT_BAD_INPUT,
+                                 "block %d is in %d part%s in pipeline 0 and in %d in pipeline %d; expected as many",
+                                 l->units[u].unit - 1, a, a == 1 ? "" : "s", b, k);
+        }
+    free(h.stage);
+    return status;
+}
+
 enum ht_status ht_pipe_check(const struct ht_scenario *scenario, const struct ht_pipe_style *y, struct ht_error *err)
 {
     enum ht_undo_kind undo;
@@ -347,6 +357,7 @@ enum ht_status ht_pipe_check(const struct ht_scenario *scenario, const struct ht
         status = check_pipeline(scenario, y, &x, err);
     }
     if (!status) status = check_blocks(scenario, y, err);
+    if (!status) status = check_widths(scenario, y, err);
     if (!status) status = check_zero(scenario, y, err);
     if (!status && y->transposed && y->zero)
         status = ht_fail(err, HT_BAD_INPUT, "gradients are rearranged beside zero=%d; expected one of them", y->zero);

@@ -3,6 +3,7 @@
 #include "common/base/array.h"
 #include "common/base/rng.h"
 #include "common/model/halves.h"
+#include "common/schedule/apart.h"
 #include "common/schedule/residency.h"
 
 #include <stdlib.h>
@@ -20,6 +21,7 @@ struct walk {
     expression *held; /* [residencies] */
     expression *next; /* of a group's effects, before any of them is written */
     size_t next_cap;
+    const bool *apart; /* [n_units], ht_halves_apart */
     uint64_t *stepped; /* of a unit and what it is stepped with, for each step */
     size_t n_stepped, stepped_cap;
 };
@@ -143,6 +145,14 @@ static expression written(const struct walk *w, int32_t first, int32_t end, int3
     }
 }
 
+/* Returns the number of what a step reads the gradient of: a unit, or the half of one whose halves are divided into different
+   numbers of parts, so that it matters which of them has which sums. */
+static uint64_t unit_stepped(const struct walk *w, int64_t effect, int32_t unit)
+{
+    unsigned half = ht_apart_half(w->apart, &w->s->tensors[w->s->effects[effect].tensor]);
+    return (uint64_t)half << 32 | (uint64_t)unit;
+}
+
 static void follow_group(struct walk *w, int32_t first, int32_t end)
 {
     const struct ht_schedule *s = w->s;
@@ -155,7 +165,7 @@ static void follow_group(struct walk *w, int32_t first, int32_t end)
             if (unit < 0) continue;
             w->next[e - begin] = writes ? written(w, first, end, i, e, unit) : *held_at(w, e);
             if (s->ops[i].kind == HT_OP_OPTIMIZER_STEP && s->effects[e].flags & HT_NEED)
-                HT_PUSH(w->stepped, w->n_stepped, w->stepped_cap, ht_random((uint64_t)unit, *held_at(w, e)));
+                HT_PUSH(w->stepped, w->n_stepped, w->stepped_cap, ht_random(unit_stepped(w, e, unit), *held_at(w, e)));
         }
     for (int64_t e = begin; e < last; e++)
         if (gradient_of(w, e) >= 0) *held_at(w, e) = w->next[e - begin];
@@ -182,7 +192,9 @@ static uint64_t number_of_set(uint64_t *members, size_t n)
 uint64_t ht_schedule_sum_order(const struct ht_schedule *s, const struct ht_model *model,
                                const struct ht_numerics *numerics, int64_t batch)
 {
+    bool *apart = ht_halves_apart(s);
     struct walk w = {.s = s, .model = model, .numerics = numerics, .batch = batch, .has_sums = ht_schedule_has_sums(s)};
+    w.apart = apart;
     ht_residencies_init(&w.residencies, s);
     w.held = HT_NEW_ARRAY(expression, w.residencies.n);
     for (int32_t i = 0, end; i < s->n_ops; i = end) {
@@ -194,6 +206,7 @@ uint64_t ht_schedule_sum_order(const struct ht_schedule *s, const struct ht_mode
     free(w.held);
     free(w.next);
     free(w.stepped);
+    free(apart);
     return order;
 }
 

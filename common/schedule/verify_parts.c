@@ -1,8 +1,9 @@
 /*
  * Parts: proves that tensor-parallel ops compute on the right parts of a unit.
  *
- * All parameters, gradients and optimizer states of a unit are divided into the same number of parts. An op that
- * computes has effects on tensors of one part, and on undivided tensors:
+ * All parameters, gradients and optimizer states of a unit are divided into the same number of parts; or those of each half
+ * of a block, where they are tensors of their own. An op that computes has effects on tensors of one part, and on undivided
+ * tensors:
  *
  *     forward, recompute, backward      a group of n ops whose works are of n parts; member q has part q of n
  *     accumulate, step, undo,           one part of a unit, the same for all members of a group
@@ -14,30 +15,28 @@
 #include "common/schedule/rules.h"
 
 #include "common/base/array.h"
+#include "common/schedule/apart.h"
 #include "common/schedule/names.h"
 
 #include <stdlib.h>
 
-static bool is_state(const struct ht_tensor *t)
-{
-    return t->class == HT_PARAM || t->class == HT_MASTER || t->class == HT_MOMENTUM || t->class == HT_VARIANCE ||
-           t->class == HT_GRAD;
-}
-
-/* Checks that all states of a unit are divided into the same number of parts. */
+/* Checks that all states of a unit, or of each half of a block, are divided into the same number of parts. */
 static enum ht_status check_states(const struct ht_schedule *s, struct ht_error *err)
 {
-    int32_t *first = HT_NEW_ARRAY(int32_t, s->n_units); /* the unit's first tensor + 1 */
+    static const unsigned halves[] = {HT_ATTENTION_HALF, HT_MLP_HALF};
+    int32_t *first = HT_NEW_ARRAY(int32_t, 2 * (int64_t)s->n_units); /* a half's first tensor + 1 */
     enum ht_status status = HT_OK;
     for (int32_t i = 0; i < s->n_tensors && !status; i++) {
         const struct ht_tensor *t = &s->tensors[i];
-        if (!is_state(t) || t->label.unit < 0 || t->label.n_units > 1) continue;
-        int32_t *known = &first[t->label.unit];
-        if (*known == 0) *known = i + 1;
-        if (s->tensors[*known - 1].parts != t->parts)
-            status = ht_broken(s, err, "%s: the unit is divided into %d parts here, but for %s into %d",
-                               ht_phrase_tensor(s, i).text, t->parts, ht_phrase_tensor(s, *known - 1).text,
-                               s->tensors[*known - 1].parts);
+        for (int h = 0; h < 2 && ht_is_unit_state(t) && !status; h++) {
+            int32_t *known = &first[2 * t->label.unit + h];
+            if (t->label.sub_ops == halves[!h]) continue; /* of the other half alone */
+            if (*known == 0) *known = i + 1;
+            if (s->tensors[*known - 1].parts != t->parts)
+                status = ht_broken(s, err, "%s: the unit is divided into %d parts here, but for %s into %d",
+                                   ht_phrase_tensor(s, i).text, t->parts, ht_phrase_tensor(s, *known - 1).text,
+                                   s->tensors[*known - 1].parts);
+        }
     }
     free(first);
     return status;

@@ -6,11 +6,14 @@
  * 2. A rank steps a unit after its last backward pass and accumulation of that unit; a later one would not reach the
  *    parameters. The order of ids decides: it is topological, and the hazards rule keeps conflicting ops in it.
  * 3. The shards of a unit tile the unit, with the same number of copies of each element for momentum, variance and
- *    master parameters, and for each tensor-parallel part.
+ *    master parameters, and for each tensor-parallel part. Where the halves of a block are divided into different numbers of
+ *    parts, those of each half tile a range: the attention half's begins at 0, the MLP half's where it does in all classes. Where that
+ *    is goes by the model, which the graph has not; a training's map of its state proves that no element is missing.
  */
 #include "common/schedule/rules.h"
 
 #include "common/base/array.h"
+#include "common/schedule/apart.h"
 #include "common/schedule/names.h"
 
 #include <stdio.h>
@@ -111,12 +114,14 @@ struct bound {
     int64_t at;
     int32_t change;
     int32_t parts;
+    unsigned half; /* of a unit whose halves are divided differently; else 0 */
 };
 
 static int by_position(const void *x, const void *y)
 {
     const struct bound *a = x, *b = y;
     if (a->unit != b->unit) return a->unit < b->unit ? -1 : 1;
+    if (a->half != b->half) return a->half < b->half ? -1 : 1;
     if (a->class != b->class) return a->class < b->class ? -1 : 1;
     if (a->part != b->part) return a->part < b->part ? -1 : 1;
     return (a->at > b->at) - (a->at < b->at);
@@ -126,9 +131,11 @@ static int by_position(const void *x, const void *y)
 static struct ht_phrase of(const struct bound *b)
 {
     struct ht_phrase p;
-    char part[40] = "";
+    char part[40] = "", names[72];
+    struct ht_label l = {.unit = b->unit, .sub_ops = b->half ? b->half : HT_ALL_SUB_OPS};
     if (b->parts > 1) snprintf(part, sizeof part, "part %d of %d of ", b->part, b->parts);
-    snprintf(p.text, sizeof p.text, "the %s of %sunit %d", ht_tensor_class_descriptions[b->class], part, b->unit);
+    snprintf(p.text, sizeof p.text, "the %s of %sunit %d%s", ht_tensor_class_descriptions[b->class], part, b->unit,
+             ht_sub_op_descriptions(&l, names, sizeof names));
     return p;
 }
 
@@ -138,7 +145,7 @@ static enum ht_status check_tiling(const struct ht_schedule *s, const struct bou
                                    struct ht_error *err, int64_t *copies)
 {
     int64_t depth = 0, whole = -1;
-    if (rows[0].at != 0)
+    if (rows[0].at != 0 && rows[0].half != HT_MLP_HALF)
         return ht_broken(s, err, "the shards of %s begin at %lld, not at 0", of(rows).text, (long long)rows[0].at);
     for (int64_t i = 0; i < n;) {
         int64_t at = rows[i].at;
@@ -153,9 +160,9 @@ static enum ht_status check_tiling(const struct ht_schedule *s, const struct bou
     return HT_OK;
 }
 
-/* The end of a part's shards and the number of their copies. */
+/* The range of a part's shards and the number of their copies. */
 struct extent {
-    int64_t end, copies;
+    int64_t begin, end, copies;
 };
 
 /* Checks all parts of a class of a unit. extents: [parts], as the unit's previous classes have them. */
@@ -166,9 +173,12 @@ static enum ht_status check_unit(const struct ht_schedule *s, const struct bound
     for (int64_t i = 0, end; i < n; i = end, part++) {
         for (end = i; end < n && rows[end].part == rows[i].part;) end++;
         if (rows[i].part != part) break;
-        struct extent found = {rows[end - 1].at, 0}, *known = &extents[part];
+        struct extent found = {rows[i].at, rows[end - 1].at, 0}, *known = &extents[part];
         enum ht_status status = check_tiling(s, rows + i, end - i, err, &found.copies);
         if (status) return status;
+        if (known->end && known->begin != found.begin)
+            return ht_broken(s, err, "the shards of %s begin at element %lld, those of another class at %lld",
+                             of(rows + i).text, (long long)found.begin, (long long)known->begin);
         if (known->end && known->end != found.end)
             return ht_broken(s, err, "the shards of %s end at element %lld, those of another class at %lld",
                              of(rows + i).text, (long long)found.end, (long long)known->end);
@@ -185,6 +195,11 @@ static enum ht_status check_unit(const struct ht_schedule *s, const struct bound
     return part == lacks.parts ? HT_OK : ht_broken(s, err, "%s has no shards", of(&lacks).text);
 }
 
+static bool same_elements(const struct bound *a, const struct bound *b)
+{
+    return a->unit == b->unit && a->half == b->half;
+}
+
 /* Checks point 3. */
 static enum ht_status check_shards(const struct ht_schedule *s, struct ht_error *err)
 {
@@ -193,11 +208,14 @@ static enum ht_status check_shards(const struct ht_schedule *s, struct ht_error 
     int64_t n = 0;
     int32_t parts = 1;
     size_t cap = 0;
+    bool *apart = ht_halves_apart(s);
     for (int32_t t = 0; t < s->n_tensors; t++) {
         const struct ht_tensor *x = &s->tensors[t];
         bool state = x->class == HT_MOMENTUM || x->class == HT_VARIANCE || x->class == HT_MASTER;
         if (!state || x->shard_end <= x->shard_begin || x->label.unit < 0 || x->label.n_units > 1) continue;
-        struct bound begin = {(int32_t)x->class, x->label.unit, x->part, x->shard_begin, 1, x->parts}, end = begin;
+        struct bound begin = {(int32_t)x->class, x->label.unit,          x->part, x->shard_begin, 1,
+                              x->parts,          ht_apart_half(apart, x)},
+                     end = begin;
         end.at = x->shard_end;
         end.change = -1;
         HT_PUSH(bounds, n, cap, begin);
@@ -207,12 +225,14 @@ static enum ht_status check_shards(const struct ht_schedule *s, struct ht_error 
     if (n > 0) qsort(bounds, (size_t)n, sizeof *bounds, by_position);
     struct extent *extents = HT_NEW_ARRAY(struct extent, parts); /* of the current unit */
     for (int64_t i = 0, end; i < n && !status; i = end) {
-        for (end = i; end < n && bounds[end].class == bounds[i].class && bounds[end].unit == bounds[i].unit;) end++;
-        if (i > 0 && bounds[i].unit != bounds[i - 1].unit) memset(extents, 0, sizeof *extents * (size_t)parts);
+        end = i;
+        while (end < n && bounds[end].class == bounds[i].class && same_elements(&bounds[end], &bounds[i])) end++;
+        if (i > 0 && !same_elements(&bounds[i], &bounds[i - 1])) memset(extents, 0, sizeof *extents * (size_t)parts);
         status = check_unit(s, bounds + i, end - i, extents, err);
     }
     free(extents);
     free(bounds);
+    free(apart);
     return status;
 }
 

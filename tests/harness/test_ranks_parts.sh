@@ -12,7 +12,6 @@ refused 2 "tp 4 does not divide the 2 heads of keys of llama-tiny" "${four[@]}" 
 refused 2 "tp 2 does not divide the 3 devices of a pipeline" "${four[@]}" --set tp=2 --set pipelines=3,1 --set l=4,4
 refused 2 "widths is set beside tp; expected one of them" "${four[@]}" --set tp=2 --set widths=1,2,1
 refused 2 "widths adds up to 3 devices; expected the 4 of pipeline 0" "${four[@]}" --set widths=1,2
-refused 2 "stage 0 of 1 parts ends inside a block" "${four[@]}" --set widths=1,2,1 --set halves=3,2,3
 
 gpt=(--model gpt-mini --seq 16 --data "$text" --steps 4 --batch 6 --micro-batch 1)
 llama=(--model llama-tiny --seq 16 --data "$text" --steps 4 --batch 8 --micro-batch 1)
@@ -44,6 +43,8 @@ done <<EOF
 --ranks=4 dapple --set tp=2 --set pipelines=2,2
 --ranks=4 dapple --set widths=1,2,1
 --ranks=5 dapple --set widths=2,1,2 --set recompute=1
+--ranks=5 dapple --set widths=2,1,2 --set halves=3,2,3
+--ranks=4 dapple --set widths=1,2,1 --set halves=1,2,5 --set recompute=1
 --ranks=4 interleaved --set tp=2 --set v=2 --set recompute=1
 EOF
 
@@ -53,7 +54,7 @@ for control in gate rollback; do
     run 0 train in_memory "${gpt[@]}" "${judged[@]}" --losses one.csv
     run 0 train dapple "${gpt[@]}" "${judged[@]}" --ranks 4 --set tp=2 --losses u.csv
     near 1e-6 one.csv u.csv
-    run 0 train dapple "${gpt[@]}" "${judged[@]}" --ranks 4 --set widths=1,2,1 --losses u.csv
+    run 0 train dapple "${gpt[@]}" "${judged[@]}" --ranks 4 --set widths=1,2,1 --set halves=3,2,3 --losses u.csv
     near 1e-6 one.csv u.csv
 done
 
@@ -71,6 +72,8 @@ for model in gpt llama; do
         half in_memory "${common[@]}" --numerics $numerics --save one.safetensors
         half gpipe "${common[@]}" --numerics $numerics --ranks 2 --set tp=2 --resume --save parts.safetensors
         cmp -s one.safetensors parts.safetensors || fail "$model, $numerics: parts save something else"
+        half dapple "${common[@]}" --numerics $numerics --ranks 4 --set widths=1,2,1 --set halves=1,6,1 --resume --save halves.safetensors
+        cmp -s one.safetensors halves.safetensors || fail "$model, $numerics: halves of different widths save something else"
     done
     rm -rf ck
     half in_memory "${common[@]}"

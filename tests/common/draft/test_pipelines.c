@@ -117,14 +117,15 @@ START_TEST(tensor_parallel)
 }
 END_TEST
 
-/* One or two pipelines whose stages are of different widths, some cut in halves of blocks where widths are alike. */
+/* One or two pipelines whose stages are of different widths, some cut in halves of blocks: where widths are alike, where they
+   differ, and into a stage that is one half. */
 START_TEST(widths_of_stages)
 {
     static const enum ht_pipe_order orders[] = {HT_PIPE_AFAB, HT_PIPE_1F1B, HT_PIPE_INTERLEAVED};
     static const enum ht_control_mode controls[] = {HT_CONTROL_NONE, HT_CONTROL_GATE, HT_CONTROL_ROLLBACK};
     static const int64_t widths[][3] = {{1, 2, 1}, {2, 1, 2}, {1, 4, 1}, {2, 4, 2}, {4, 1, 4}, {1, 1, 2}, {2, 1, 1}};
-    static const int64_t halves[3] = {3, 3, 2}; /* for 1, 1, 2 alone */
-    for (uint64_t seed = 0; seed < 84; seed++) {
+    static const int64_t halves[][3] = {{3, 2, 3}, {3, 3, 2}, {2, 1, 5}, {3, 1, 4}};
+    for (uint64_t seed = 0; seed < 168; seed++) {
         const int64_t *w = widths[seed % HT_COUNT(widths)];
         int32_t n = 1 + (int32_t)(seed / 7 % 2), each = (int32_t)(w[0] + w[1] + w[2]);
         int64_t ranks[2] = {each, each}, l[2] = {3, 3};
@@ -136,14 +137,15 @@ START_TEST(widths_of_stages)
         sc.model.kv_heads = 4;
         ck_assert_msg(ht_layout_pipelines(&sc, n, ranks, l, 1, &err, &layout) == HT_OK, "%s", err.text);
         ck_assert_msg(ht_layout_widen(layout, &sc, 3, w, &err) == HT_OK, "%s", err.text);
-        bool cut = w[0] == 1 && w[1] == 1;
+        bool cut = seed & 32 || (w[0] == 1 && w[1] == 1);
+        sc.model.dropout = seed & 64;
         struct ht_pipe_style y = {.order = orders[seed / 3 % 3],
                                   .v = 1,
                                   .d = 1,
                                   .layout = layout,
                                   .zero = n > 1 ? (int32_t)(seed / 14 % 3) : 0,
                                   .halves = cut,
-                                  .blocks = cut ? halves : NULL,
+                                  .blocks = cut ? halves[seed / 3 % HT_COUNT(halves)] : NULL,
                                   .n_blocks = cut ? 3 : 0,
                                   .recompute = seed & 8,
                                   .blocking_sends = seed & 16};
@@ -183,6 +185,77 @@ START_TEST(widths_that_do_not_fit)
         ck_assert_int_eq(ht_layout_pipelines(&sc, 1, (int64_t[]){3}, (int64_t[]){2}, 1, &err, &layout), HT_OK);
         ck_assert_int_eq(ht_layout_widen(layout, &sc, 2, cases[i].widths, &err), cases[i].status);
         ck_assert_str_eq(err.text, cases[i].says);
+        ht_layout_destroy(layout);
+        ht_scenario_free(&sc);
+    }
+}
+END_TEST
+
+/* Returns the layout of n pipelines of widths 1 and 2, for a style with these half blocks. */
+static struct ht_layout *one_and_two(const struct ht_scenario *sc, int32_t n)
+{
+    struct ht_layout *layout = NULL;
+    struct ht_error err = {0};
+    ck_assert_int_eq(ht_layout_pipelines(sc, n, (int64_t[]){3, 3}, (int64_t[]){2, 2}, 1, &err, &layout), HT_OK);
+    ck_assert_int_eq(ht_layout_widen(layout, sc, 2, (int64_t[]){1, 2}, &err), HT_OK);
+    return layout;
+}
+
+/* A block in one part in one pipeline and in two in the other has gradients that do not match. */
+START_TEST(widths_of_a_block_are_alike)
+{
+    struct ht_scenario sc = pipe_scenario(6, 1, 4, 4);
+    struct ht_error err = {0};
+    struct ht_layout *layout = one_and_two(&sc, 2);
+    static const int64_t blocks[] = {1, 3, 2, 2};
+    struct ht_pipe_style y = {
+        .order = HT_PIPE_1F1B, .v = 1, .d = 1, .layout = layout, .blocks = blocks, .n_blocks = HT_COUNT(blocks)};
+    ck_assert_int_eq(ht_pipe_check(&sc, &y, &err), HT_BAD_INPUT);
+    ck_assert_str_eq(err.text, "block 1 is in 2 parts in pipeline 0 and in 1 in pipeline 1; expected as many");
+    ht_layout_destroy(layout);
+    ht_scenario_free(&sc);
+}
+END_TEST
+
+/* Returns the nth tensor of a class of unit 2's MLP half. */
+static struct ht_tensor *of_mlp(struct ht_schedule *s, enum ht_tensor_class class, int32_t n)
+{
+    for (int32_t i = 0; i < s->n_tensors; i++) {
+        const struct ht_label *l = &s->tensors[i].label;
+        if (s->tensors[i].class == class && l->unit == 2 && l->sub_ops == HT_MLP_HALF && n-- == 0)
+            return &s->tensors[i];
+    }
+    ck_abort_msg("no such tensor");
+}
+
+/* Block 1's attention is in one part, its MLP in two: each half has its own number of parts, and its own range in all
+   classes of states. */
+START_TEST(halves_of_different_widths)
+{
+    static const int64_t halves[] = {3, 5};
+    static const char *const texts[] = {"", "the unit is divided into 1 parts here", "begin at element",
+                                        "end at element", "but has tensor"};
+    for (size_t i = 0; i < HT_COUNT(texts); i++) {
+        struct ht_scenario sc = pipe_scenario(3, 1, 4, 2);
+        struct ht_error err = {0};
+        struct ht_layout *layout = one_and_two(&sc, 1);
+        struct ht_pipe_style y = {.order = HT_PIPE_1F1B,
+                                  .v = 1,
+                                  .d = 1,
+                                  .layout = layout,
+                                  .halves = true,
+                                  .blocks = halves,
+                                  .n_blocks = HT_COUNT(halves)};
+        ck_assert_msg(ht_pipe_lay_out(&sc, &y, layout, &err) == HT_OK, "%s", err.text);
+        struct ht_schedule *s = pipe_build(&sc, &y);
+        struct ht_tensor *m = of_mlp(s, HT_MOMENTUM, 1), *v = of_mlp(s, HT_VARIANCE, 1);
+        if (i == 1) m->part = 0, m->parts = 1;
+        if (i == 2) v->shard_begin += 8;
+        if (i == 3) v->shard_end -= 8;
+        if (i == 4) m->part = !m->part;
+        ck_assert_msg(ht_schedule_verify(s, &err, NULL) == (i ? HT_FAILED : HT_OK), "case %zu: %s", i, err.text);
+        if (i) ck_assert_msg(strstr(err.text, texts[i]) != NULL, "%s", err.text);
+        ht_schedule_destroy(s);
         ht_layout_destroy(layout);
         ht_scenario_free(&sc);
     }
@@ -440,6 +513,8 @@ int main(void)
     tcase_add_test(t, tensor_parallel);
     tcase_add_test(t, widths_of_stages);
     tcase_add_test(t, widths_that_do_not_fit);
+    tcase_add_test(t, widths_of_a_block_are_alike);
+    tcase_add_test(t, halves_of_different_widths);
     tcase_add_test(t, all_reduces_start_when_the_last_has_its_sum);
     tcase_add_test(t, blocks_of_stages);
     tcase_add_test(t, shared_states);

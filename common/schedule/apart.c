@@ -1,0 +1,38 @@
+#include "common/schedule/apart.h"
+
+#include "common/base/array.h"
+
+#include <stdlib.h>
+
+bool ht_is_unit_state(const struct ht_tensor *t)
+{
+    bool is_state = t->class == HT_PARAM || t->class == HT_MASTER || t->class == HT_MOMENTUM ||
+                    t->class == HT_VARIANCE || t->class == HT_GRAD;
+    return is_state && t->label.unit >= 0 && t->label.n_units <= 1;
+}
+
+bool *ht_halves_apart(const struct ht_schedule *s)
+{
+    int32_t n = s->n_units; /* a graph may have tensors of units, and no units */
+    for (int32_t i = 0; i < s->n_tensors; i++)
+        if (s->tensors[i].label.unit >= n) n = s->tensors[i].label.unit + 1;
+    bool *apart = HT_NEW_ARRAY(bool, n);
+    int32_t *parts = HT_NEW_ARRAY(int32_t, n); /* of the attention half; 0: none seen */
+    for (int mlp = 0; mlp < 2; mlp++)
+        for (int32_t i = 0; i < s->n_tensors; i++) {
+            const struct ht_tensor *t = &s->tensors[i];
+            if (!ht_is_unit_state(t) || t->label.sub_ops != (mlp ? HT_MLP_HALF : HT_ATTENTION_HALF)) continue;
+            int32_t *attention = &parts[t->label.unit];
+            if (!mlp)
+                *attention = t->parts;
+            else
+                apart[t->label.unit] |= *attention && *attention != t->parts;
+        }
+    free(parts);
+    return apart;
+}
+
+unsigned ht_apart_half(const bool *apart, const struct ht_tensor *t)
+{
+    return t->label.unit >= 0 && apart[t->label.unit] ? t->label.sub_ops : 0;
+}

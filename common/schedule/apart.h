@@ -1,0 +1,20 @@
+/* Blocks whose halves are divided into different numbers of tensor-parallel parts. */
+#ifndef HT_SCHEDULE_APART_H
+#define HT_SCHEDULE_APART_H
+
+#include "common/schedule/schedule.h"
+
+/* Returns true if a tensor holds parameters, their gradient or optimizer states. */
+bool ht_is_unit_state(const struct ht_tensor *t);
+
+/*
+ * Returns, for each unit, true where the attention half of a block is divided into another number of parts than its MLP half: a
+ * stage ends between them, and the next one is of another width. Elements of the two are then counted in the flat buffers of
+ * different parts, so each half is a unit of its own to whoever counts elements. The caller frees the array.
+ */
+bool *ht_halves_apart(const struct ht_schedule *s);
+
+/* Returns the half, HT_ATTENTION_HALF or HT_MLP_HALF, as which a tensor of such a unit counts; 0 for tensors of others. */
+unsigned ht_apart_half(const bool *apart, const struct ht_tensor *t);
+
+#endif
