@@ -5,9 +5,10 @@ sequences.
     bench/many_gpus.py [BUILD-DIRECTORY] [GPUS..]
 
 Pipelines of eight stages of eight parts, as many as there are GPUs for, in Megatron-LM's order; micro-batches of one sequence, every
-block recomputed. First `verify` builds the graph and proves it, then `sim` does that and simulates an iteration. Time is that of the
-processor, user and system, so that other work on the machine counts little; memory is the most that was resident. The reference is
-the first line's time and memory for an op.
+block recomputed. First `verify` builds the graph and proves it, then `sim --every-replica` does that and simulates an iteration, then
+`sim` alone, which does it for one of equal pipelines (common/schedule/fold.h). Time is that of the processor, user and system, so that other
+work on the machine counts little; memory is the most that was resident. The reference is the first line's time and memory for an op of the
+whole graph.
 """
 import json
 import os
@@ -49,8 +50,12 @@ def measure(hetbench, folder, gpus):
     if pipelines > 1:
         scenario += ["--set", "order=1", "--set", "pipelines=" + ",".join([str(STAGES * PARTS)] * pipelines)]
     _, proved_s, proved_bytes = run(folder, "proved", [hetbench, "verify", *scenario])
-    result, all_s, all_bytes = run(folder, "simulated", [hetbench, "sim", *scenario, "--iterations", "1", "--warmup", "0"])
-    return result["ops"], proved_s, proved_bytes, all_s, all_bytes
+    simulation = [hetbench, "sim", *scenario, "--iterations", "1", "--warmup", "0"]
+    whole, all_s, all_bytes = run(folder, "simulated", [*simulation, "--every-replica"])
+    folded, folded_s, folded_bytes = run(folder, "folded", simulation)
+    if folded["iteration_time_s"] != whole["iteration_time_s"] or folded["memory"] != whole["memory"]:
+        sys.exit(f"many_gpus.py: {gpus} GPUs: the folded graph has other results than the whole one")
+    return whole["ops"], proved_s, proved_bytes, all_s, all_bytes, folded_s, folded_bytes
 
 
 def main():
@@ -62,14 +67,14 @@ def main():
     if not os.path.exists(hetbench):
         print(f"many_gpus.py: {build} has no hetbench; expected a build directory", file=sys.stderr)
         sys.exit(2)
-    print(" gpus       ops   build, prove               and simulate              an op            of the first")
+    print(" gpus       ops   build, prove               and simulate              folded              an op            of the first")
     first = None
     for gpus in [int(n) for n in sys.argv[2:]] or [64, 512, 1024]:
         with tempfile.TemporaryDirectory() as folder:
-            ops, proved_s, proved_bytes, all_s, all_bytes = measure(hetbench, folder, gpus)
+            ops, proved_s, proved_bytes, all_s, all_bytes, folded_s, folded_bytes = measure(hetbench, folder, gpus)
         each = (1e6 * all_s / ops, all_bytes / ops)
         first = first or each
-        print(f"{gpus:5} {ops:9}   {proved_s:6.1f} s, {1e-9 * proved_bytes:5.2f} GB   {all_s:6.1f} s, {1e-9 * all_bytes:5.2f} GB   "
+        print(f"{gpus:5} {ops:9}   {proved_s:6.1f} s, {1e-9 * proved_bytes:5.2f} GB   {all_s:6.1f} s, {1e-9 * all_bytes:5.2f} GB   {folded_s:6.1f} s, {1e-9 * folded_bytes:5.2f} GB   "
               f"{each[0]:5.2f} us, {each[1]:5.0f} bytes   {each[0] / first[0]:.2f}, {each[1] / first[1]:.2f}", flush=True)
 
 

@@ -1,6 +1,7 @@
 #include "common/base/array.h"
 #include "common/draft/control.h"
 #include "common/draft/draft_internal.h"
+#include "common/draft/fold.h"
 #include "common/schedule/merge.h"
 
 #include <assert.h>
@@ -476,14 +477,29 @@ static enum ht_status write_draft(const struct ht_scenario *scenario, const stru
     return status;
 }
 
-static enum ht_status build(const struct ht_scenario *scenario, const struct ht_layout *layout,
-                            const struct ht_program *program, struct ht_error *err, struct ht_schedule **out)
+/* Writes and merges the drafts of the first replicas. */
+static enum ht_status build_some(const struct ht_scenario *scenario, const struct ht_layout *layout,
+                                 const struct ht_program *program, int32_t replicas, struct ht_error *err,
+                                 struct ht_schedule **out)
 {
-    int32_t replicas = layout->n_replicas, n = 0;
+    int32_t n = 0;
     struct ht_schedule **drafts = HT_NEW_ARRAY(struct ht_schedule *, replicas);
     enum ht_status status = HT_OK;
     for (; n < replicas && !status; n++) status = write_draft(scenario, layout, program, n, err, &drafts[n]);
     return ht_schedule_join(drafts, replicas, 1, status, err, out);
+}
+
+static enum ht_status build(const struct ht_scenario *scenario, const struct ht_layout *layout,
+                            const struct ht_program *program, struct ht_error *err, struct ht_schedule **out)
+{
+    int32_t each = layout->n_replicas;
+    const char *why = NULL;
+    struct ht_fold *fold = scenario->folds ? ht_fold_find(scenario, layout, &each, &why) : NULL;
+    enum ht_status status = build_some(scenario, layout, program, each, err, out);
+    status = ht_fold_finish(fold, status, &why, out);
+    if (!status && !*out) status = build_some(scenario, layout, program, layout->n_replicas, err, out);
+    if (!status) (*out)->not_folded = why;
+    return status;
 }
 
 enum ht_status ht_build_graph(const struct ht_scenario *scenario, const struct ht_program *program,

@@ -14,7 +14,10 @@ enum ht_status ht_candidate_prove(const struct ht_system *system, const struct h
 {
     *out = (struct ht_candidate){0};
     if (ht_interrupted()) return ht_fail(err, HT_INTERRUPTED, "interrupted");
-    enum ht_status status = system->build(system, scenario, plan, err, &out->schedule);
+    struct ht_scenario folds = {0};
+    if (scenario) folds = *scenario;
+    folds.folds = true;
+    enum ht_status status = system->build(system, scenario ? &folds : NULL, plan, err, &out->schedule);
     return status ? status : ht_schedule_verify(out->schedule, err, &out->proof);
 }
 

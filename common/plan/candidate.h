@@ -8,7 +8,8 @@
  *     ht_candidate_free(&x);
  *
  * The proof counts the memory of every rank's device and every node, and the simulation uses every rank's own costs. So
- * one plan for equal ranks is checked on the smallest and the slowest of them.
+ * one plan for equal ranks is checked on the smallest and the slowest of them. Of equal replicas the schedule may have one alone
+ * (common/schedule/fold.h).
  */
 #ifndef HT_PLAN_CANDIDATE_H
 #define HT_PLAN_CANDIDATE_H

@@ -9,6 +9,7 @@
 #include "common/base/array.h"
 #include "common/base/minmax.h"
 #include "common/profile/internal.h"
+#include "common/schedule/fold.h"
 #include "common/schedule/residency.h"
 
 struct ht_profile *ht_profile_create(const char *name, const char *source)
@@ -140,7 +141,8 @@ static void ht_reach_add(const struct ht_cluster *c, int32_t node, int32_t other
     if (slower) reach->between = between;
 }
 
-/* Counts the nodes of group [first, end). seen[node] is the first op + 1 of the last group on the node. */
+/* Counts the nodes of group [first, end), of all copies if the graph is folded. seen[node] is the first op + 1 of the last group
+   on the node. */
 static int32_t ht_count_nodes(const struct ht_schedule *s, int32_t first, int32_t end, int32_t *seen)
 {
     int32_t n = 0;
@@ -149,14 +151,14 @@ static int32_t ht_count_nodes(const struct ht_schedule *s, int32_t first, int32_
         n += *of_node != first + 1;
         *of_node = first + 1;
     }
-    return n;
+    return ht_joins_copies(s, first) ? n * ht_copies(s) : n;
 }
 
 /* Returns how far the op's group [first, end) reaches, which is on so many nodes. */
 static struct ht_reach ht_reach_of(const struct ht_cluster *c, const struct ht_schedule *s, int32_t op, int32_t first,
                                    int32_t end, int32_t nodes)
 {
-    struct ht_reach reach = {.nodes = nodes, .between = -1};
+    struct ht_reach reach = {.nodes = nodes, .between = -1, .crosses = ht_joins_copies(s, op)};
     int32_t node = s->rank_node[ht_op_rank(s, op)];
     for (int32_t i = first; i < end; i++)
         if (i != op) ht_reach_add(c, node, s->rank_node[ht_op_rank(s, i)], &reach);
@@ -211,8 +213,7 @@ enum ht_status ht_profile_cost(const struct ht_profile *p, int64_t rank, const s
 
 /* ---- kinds of ranks ---- */
 
-/* Returns true if two ranks are of one kind: no formula can tell them apart. */
-static bool ht_same_kind(const struct ht_cluster *c, int64_t a, int64_t b)
+bool ht_profile_same_kind(const struct ht_cluster *c, int64_t a, int64_t b)
 {
     const struct ht_machine *m = ht_cluster_node_of(c, a, NULL), *n = ht_cluster_node_of(c, b, NULL);
     if (memcmp(ht_cluster_gpu_of(c, a), ht_cluster_gpu_of(c, b), sizeof(struct ht_gpu)) != 0) return false;
@@ -233,7 +234,7 @@ enum ht_status ht_profile_slowest_cost(const struct ht_profile *p, const struct 
 {
     int64_t ranks = p->cluster ? p->cluster->n_gpus : 1, most = 0, cost;
     for (int64_t rank = 0; rank < ranks; rank++) {
-        if (rank && ht_same_kind(p->cluster, rank - 1, rank)) continue;
+        if (rank && ht_profile_same_kind(p->cluster, rank - 1, rank)) continue;
         enum ht_status st = ht_profile_cost(p, rank, work, err, &cost);
         if (st) return st;
         most = ht_max(most, cost);
@@ -248,7 +249,7 @@ enum ht_status ht_profile_slowest_cost(const struct ht_profile *p, const struct 
 static bool ht_alike(const struct ht_profile *p, int32_t a, int32_t b)
 {
     bool known = ht_on_cluster(p, a);
-    return known == ht_on_cluster(p, b) && (!known || ht_same_kind(p->cluster, a, b));
+    return known == ht_on_cluster(p, b) && (!known || ht_profile_same_kind(p->cluster, a, b));
 }
 
 /* Fills in kinds[rank] and one example rank of each kind; returns the number of kinds. */

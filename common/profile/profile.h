@@ -89,6 +89,9 @@ enum ht_status ht_profile_save(const struct ht_profile *profile, FILE *out, stru
 enum ht_status ht_profile_cost(const struct ht_profile *profile, int64_t rank, const struct ht_work *work,
                                struct ht_error *err, int64_t *ns);
 
+/* Returns true if two ranks of a cluster are of one kind: no formula can tell them apart. */
+bool ht_profile_same_kind(const struct ht_cluster *cluster, int64_t a, int64_t b);
+
 /* Sets *ns to the largest cost of the work over all ranks of the cluster. */
 enum ht_status ht_profile_slowest_cost(const struct ht_profile *profile, const struct ht_work *work,
                                        struct ht_error *err, int64_t *ns);

@@ -1,6 +1,7 @@
 #include "common/schedule/bound.h"
 
 #include "common/base/array.h"
+#include "common/schedule/fold.h"
 #include "common/schedule/residency.h"
 
 #include <stdlib.h>
@@ -411,8 +412,9 @@ static int64_t bound_of(const struct order *o, const struct lives *l, int64_t ca
 void ht_schedule_bound(const struct ht_schedule *s, int32_t issue_ahead, int64_t *bytes)
 {
     int32_t n_spaces = ht_n_spaces(s);
+    int64_t copies = ht_copies(s), n_lanes = copies * s->n_lanes; /* a folded graph's bounds are those of the whole */
     for (int32_t i = 0; i < n_spaces; i++) bytes[i] = ht_space_bytes(s, i);
-    if (2 * (int64_t)s->n_ops * (s->n_lanes + 1) > TOO_MUCH || (int64_t)s->n_tensors * n_spaces > TOO_MUCH) return;
+    if (2 * copies * s->n_ops * (n_lanes + 1) > TOO_MUCH || copies * s->n_tensors * n_spaces > TOO_MUCH) return;
     struct order o;
     make_order(&o, s, issue_ahead);
     struct lives *lives = HT_NEW_ARRAY(struct lives, n_spaces);

@@ -2,6 +2,7 @@
 
 #include "common/base/array.h"
 #include "common/base/minmax.h"
+#include "common/schedule/fold.h"
 
 #include <stdlib.h>
 
@@ -280,7 +281,7 @@ static uint64_t mix(uint64_t key, uint64_t more)
 static uint64_t communicator(const struct ht_schedule *s, int32_t first, int32_t end)
 {
     const struct ht_lane *lane = &s->lanes[s->ops[first].lane];
-    bool pair = lane->kind == HT_LANE_P2P, several = false;
+    bool pair = lane->kind == HT_LANE_P2P, several = ht_joins_copies(s, first);
     uint64_t key = mix((uint64_t)lane->kind, pair ? 0 : (uint64_t)lane->index), ranks = 0;
     for (int32_t op = first; op < end; op++) {
         several |= ht_op_rank(s, op) != ht_op_rank(s, first);
@@ -301,7 +302,7 @@ void ht_count_communicators(const struct ht_schedule *s, int32_t *n)
     struct keys *keys = HT_NEW_ARRAY(struct keys, s->n_ranks);
     for (int32_t first = 0, end; first < s->n_ops; first = end) {
         end = ht_group_end(s, first);
-        uint64_t key = end > first + 1 ? communicator(s, first, end) : 0;
+        uint64_t key = end > first + 1 || ht_joins_copies(s, first) ? communicator(s, first, end) : 0;
         for (int32_t op = first; op < end && key; op++) add_key(&keys[ht_op_rank(s, op)], key);
     }
     for (int32_t r = 0; r < s->n_ranks; r++) {

@@ -3,6 +3,7 @@
 
 #include "common/base/array.h"
 #include "common/schedule/build.h"
+#include "common/schedule/fold.h"
 #include "common/schedule/names.h"
 
 #include <assert.h>
@@ -41,6 +42,7 @@ void ht_schedule_destroy(struct ht_schedule *s)
 {
     if (!s) return;
     ht_builder_destroy(s->work_index);
+    ht_fold_destroy(s->fold);
     free(s->rank_node);
     free(s->capacity_bytes);
     free(s->limit_bytes);

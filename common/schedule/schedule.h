@@ -269,6 +269,9 @@ struct ht_schedule {
     int64_t *uses_begin;
     size_t uses_cap, uses_begin_cap;
 
+    struct ht_fold *fold;   /* replicas that the graph leaves out (common/schedule/fold.h); NULL: it has all */
+    const char *not_folded; /* why it has all, where the scenario lets replicas be left out; else NULL */
+
     void *work_index; /* builders only: hash of works */
 };
 

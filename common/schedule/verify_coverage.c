@@ -9,11 +9,14 @@
  *     |-- unit 0 ---|-- attention half -|-- MLP half -| .. ---|     forward: 0 to 2 n, then backward: 2 n to 0
  *                   '------------ unit 1 -------------'
  *
+ * Of a folded graph those of the first copy do; the others are their images (common/schedule/fold.h).
+ *
  * The walk keeps each micro-batch's position in id order. A pass fails if it does not begin there.
  */
 #include "common/schedule/rules.h"
 
 #include "common/base/array.h"
+#include "common/schedule/fold.h"
 #include "common/schedule/limits.h"
 #include "common/schedule/names.h"
 
@@ -97,7 +100,7 @@ static enum ht_status follow_branch(const struct ht_schedule *s, enum ht_when br
         status = check_label(s, i, err);
         if (!status) status = follow(s, positions, i, in, err);
     }
-    for (int32_t j = 0; j < s->n_micro_batches && !status; j++) {
+    for (int32_t j = 0; j < ht_copy_micro_batches(s) && !status; j++) {
         bool forward = positions[j].forward < 2 * s->n_units;
         int32_t at = forward ? positions[j].forward : positions[j].backward, missing = at - !forward;
         if (missing >= 0)

@@ -23,6 +23,9 @@
  *
  * Tensor parallelism: part q of a gradient is a gradient of its own, which member q of a backward group writes.
  *
+ * In a folded graph (common/schedule/fold.h) a copy's contents stand for those of its images, too, once a reduction has joined
+ * the copies: then they are *joined*. A step reads joined contents; a second reduction would add them up once more.
+ *
  * Contents are kept as a count and a sum of random numbers, one number for each pass. Two different multisets have the
  * same sum with a probability of 2^-64.
  *
@@ -34,12 +37,14 @@
 
 #include "common/base/array.h"
 #include "common/base/rng.h"
+#include "common/schedule/fold.h"
 
 #include <stdlib.h>
 
 struct contents {
     int64_t n;
     uint64_t sum;
+    bool joined; /* of a folded graph: has what all copies have; false if n is 0 */
 };
 
 struct walk {
@@ -56,22 +61,23 @@ struct walk {
     size_t next_cap;
 };
 
-static const struct contents none = {-1, 0}; /* contents that no step accepts */
+static const struct contents none = {-1, 0, false}; /* contents that no step accepts */
 
 static struct contents plus(struct contents a, struct contents b)
 {
-    return a.n < 0 || b.n < 0 ? none : (struct contents){a.n + b.n, a.sum + b.sum};
+    if (a.n < 0 || b.n < 0 || (a.n && b.n && a.joined != b.joined)) return none;
+    return (struct contents){a.n + b.n, a.sum + b.sum, a.joined || b.joined};
 }
 
 static bool same(struct contents a, struct contents b)
 {
-    return a.n == b.n && a.sum == b.sum;
+    return a.n == b.n && a.sum == b.sum && a.joined == b.joined;
 }
 
 /* Returns what a backward op adds to a gradient: to its own unit's, or to that of the tied table. */
 static struct contents contribution(const struct ht_label *l, bool own)
 {
-    return (struct contents){1, ht_mix64((uint64_t)l->micro_batch << 33 | (uint64_t)l->sub_ops << 1 | own)};
+    return (struct contents){1, ht_mix64((uint64_t)l->micro_batch << 33 | (uint64_t)l->sub_ops << 1 | own), false};
 }
 
 /* The sub-ops of a unit whose parameters a gradient is of. */
@@ -168,6 +174,21 @@ static void find_wanted(struct walk *w)
     }
 }
 
+/* Returns what a reduction of contents over its members leaves. */
+static struct contents reduced(const struct walk *w, int32_t first, struct contents c)
+{
+    if (!ht_joins_copies(w->s, first) || c.n <= 0) return c;
+    if (c.joined) return none;
+    c.joined = true;
+    return c;
+}
+
+/* Returns what a gathering of contents that all members have leaves. Those of other copies are the same only if they are joined. */
+static struct contents gathered(const struct walk *w, int32_t first, struct contents c)
+{
+    return ht_joins_copies(w->s, first) && c.n > 0 && !c.joined ? none : c;
+}
+
 static struct contents *held_at(const struct walk *w, int64_t effect)
 {
     return &w->held[w->residencies->of_effect[effect]];
@@ -235,11 +256,11 @@ static struct contents written(const struct walk *w, int32_t first, int32_t end,
     case HT_OP_ACCUMULATE:
         return plus(sum_read(w, i, i + 1, gradient, false, e), before);
     case HT_OP_REDUCE_SCATTER:
-        return plus(sum_read(w, first, end, gradient, false, -1), before);
+        return plus(reduced(w, first, sum_read(w, first, end, gradient, false, -1)), before);
     case HT_OP_ALL_REDUCE:
-        return sum_read(w, first, end, gradient, true, -1);
+        return reduced(w, first, sum_read(w, first, end, gradient, true, -1));
     case HT_OP_ALL_GATHER:
-        return same_read(w, first, end, gradient);
+        return gathered(w, first, same_read(w, first, end, gradient));
     case HT_OP_COPY:
         return moved(w, i, i + 1, e);
     case HT_OP_SEND:
@@ -265,8 +286,12 @@ static enum ht_status check_step(const struct walk *w, int32_t i, struct ht_erro
         int32_t g = gradient_of(w, e), u = unit_of(w, g);
         if (g < 0 || !(s->effects[e].flags & HT_NEED)) continue;
         struct contents held = *held_at(w, e), want = w->want[g];
+        want.joined = s->fold && want.n > 0;
         if (!is_about(label, u)) return ht_broken_op(s, i, err, "reads the gradient of unit %d%s", u, branch);
         if (same(held, want)) continue;
+        if (held.n == want.n && held.joined != want.joined)
+            return ht_broken_op(s, i, err, "steps unit %d with a gradient that replicas have not added up%s", u,
+                                branch);
         if (held.n == want.n)
             return ht_broken_op(s, i, err,
                                 "steps unit %d with a gradient that has one backward pass twice and lacks another%s", u,

@@ -5,11 +5,12 @@
  * They agree in kind, `when` and label. The members of a collective are on ranks of their own, and its communicator has
  * as many ranks as it has members. Their order is that in which a collective about a unit adds up; other groups are in
  * ascending rank. A message is a group of one send and its receive, on two ranks, with equal bytes and a
- * common tensor.
+ * common tensor. Of a folded graph a collective has as many members in each copy (common/schedule/fold.h).
  */
 #include "common/schedule/rules.h"
 
 #include "common/base/array.h"
+#include "common/schedule/fold.h"
 #include "common/schedule/names.h"
 
 #include <stdlib.h>
@@ -48,6 +49,13 @@ static enum ht_status check_order(const struct ht_schedule *s, int32_t first, in
     return HT_OK;
 }
 
+/* Returns the members of a collective, in all copies if the graph is folded. */
+static int32_t members(const struct ht_schedule *s, int32_t first)
+{
+    int32_t n = ht_group_end(s, first) - first;
+    return ht_joins_copies(s, first) ? n * ht_copies(s) : n;
+}
+
 /* Checks a member against the first of its group. lane_seen[lane] is the first op + 1 of the last group on the lane. */
 static enum ht_status check_member(const struct ht_schedule *s, int32_t first, int32_t i, int32_t *lane_seen,
                                    int32_t *rank_seen, struct ht_error *err)
@@ -76,7 +84,7 @@ static enum ht_status check_member(const struct ht_schedule *s, int32_t first, i
     }
     const struct ht_work *w = &s->works[op->work];
     if (is_collective(op->kind) && !w->custom[0]) {
-        int32_t n = ht_group_end(s, first) - first;
+        int32_t n = members(s, first);
         if (w->ranks != n)
             return ht_broken_op(s, i, err, "has a communicator of %d ranks in a group of %d (match %d)", w->ranks, n,
                                 op->match);
@@ -138,6 +146,10 @@ enum ht_status ht_rule_groups(const struct ht_schedule *s, struct ht_error *err)
     for (int32_t first = 0, end; first < s->n_ops && !status; first = end) {
         const struct ht_op *op = &s->ops[first];
         end = ht_group_end(s, first);
+        if (op->match < 0 && is_collective(op->kind) && ht_joins_copies(s, first)) {
+            status = check_member(s, first, first, lane_seen, rank_seen, err);
+            continue;
+        }
         if (op->match < 0) {
             if (is_p2p(op->kind) || (is_collective(op->kind) && s->n_ranks > 1))
                 status = ht_broken_op(s, first, err, "has no match, so this %s has no peer", ht_op_kind_name(op->kind));

@@ -8,12 +8,14 @@
  * 3. The shards of a unit tile the unit, with the same number of copies of each element for momentum, variance and
  *    master parameters, and for each tensor-parallel part. Where the halves of a block are divided into different numbers of
  *    parts, those of each half tile a range: the attention half's begins at 0, the MLP half's where it does in all classes. Where that
- *    is goes by the model, which the graph has not; a training's map of its state proves that no element is missing.
+ *    is goes by the model, which the graph has not; a training's map of its state proves that no element is missing. Of a folded graph
+ *    those of all copies do, of which the fold says which rank has which (common/schedule/fold.h).
  */
 #include "common/schedule/rules.h"
 
 #include "common/base/array.h"
 #include "common/schedule/apart.h"
+#include "common/schedule/fold.h"
 #include "common/schedule/names.h"
 
 #include <stdio.h>
@@ -200,28 +202,59 @@ static bool same_elements(const struct bound *a, const struct bound *b)
     return a->unit == b->unit && a->half == b->half;
 }
 
+/* The shards' bounds so far. */
+struct bounds {
+    struct bound *rows;
+    int64_t n;
+    size_t cap;
+};
+
+static void add_bounds(struct bounds *b, const struct ht_tensor *x, unsigned half, int64_t begin, int64_t end)
+{
+    struct bound row = {(int32_t)x->class, x->label.unit, x->part, begin, 1, x->parts, half};
+    if (begin == end) return;
+    HT_PUSH(b->rows, b->n, b->cap, row);
+    row.at = end;
+    row.change = -1;
+    HT_PUSH(b->rows, b->n, b->cap, row);
+}
+
+/* Adds the shards that the images of a tensor's rank hold. */
+static enum ht_status add_images(const struct ht_schedule *s, struct bounds *b, int32_t t, unsigned half,
+                                 struct ht_error *err)
+{
+    const struct ht_tensor *x = &s->tensors[t];
+    const struct ht_fold *f = s->fold;
+    if (!f || !f->shards) return HT_OK;
+    const struct ht_fold_shard *of_unit = f->shards + (int64_t)x->label.unit * s->n_ranks, *own = &of_unit[x->rank];
+    if (own->begin != x->shard_begin || own->end != x->shard_end)
+        return ht_broken(s, err, "%s: the fold has [%lld, %lld) of it", ht_phrase_tensor(s, t).text,
+                         (long long)own->begin, (long long)own->end);
+    for (int32_t c = 1; c < f->copies; c++) {
+        const struct ht_fold_shard *image = &of_unit[f->image[(int64_t)c * s->n_ranks + x->rank]];
+        add_bounds(b, x, half, image->begin, image->end);
+    }
+    return HT_OK;
+}
+
 /* Checks point 3. */
 static enum ht_status check_shards(const struct ht_schedule *s, struct ht_error *err)
 {
     enum ht_status status = HT_OK;
-    struct bound *bounds = NULL;
-    int64_t n = 0;
+    struct bounds all = {0};
     int32_t parts = 1;
-    size_t cap = 0;
     bool *apart = ht_halves_apart(s);
-    for (int32_t t = 0; t < s->n_tensors; t++) {
+    for (int32_t t = 0; t < s->n_tensors && !status; t++) {
         const struct ht_tensor *x = &s->tensors[t];
         bool state = x->class == HT_MOMENTUM || x->class == HT_VARIANCE || x->class == HT_MASTER;
         if (!state || x->shard_end <= x->shard_begin || x->label.unit < 0 || x->label.n_units > 1) continue;
-        struct bound begin = {(int32_t)x->class, x->label.unit,          x->part, x->shard_begin, 1,
-                              x->parts,          ht_apart_half(apart, x)},
-                     end = begin;
-        end.at = x->shard_end;
-        end.change = -1;
-        HT_PUSH(bounds, n, cap, begin);
-        HT_PUSH(bounds, n, cap, end);
+        unsigned half = ht_apart_half(apart, x);
+        add_bounds(&all, x, half, x->shard_begin, x->shard_end);
+        status = add_images(s, &all, t, half, err);
         if (x->parts > parts) parts = x->parts;
     }
+    struct bound *bounds = all.rows;
+    int64_t n = all.n;
     if (n > 0) qsort(bounds, (size_t)n, sizeof *bounds, by_position);
     struct extent *extents = HT_NEW_ARRAY(struct extent, parts); /* of the current unit */
     for (int64_t i = 0, end; i < n && !status; i = end) {

@@ -22,11 +22,18 @@ static enum ht_status check_replay(const struct ht_trace *t, struct ht_error *er
     return status;
 }
 
+/* Returns true if the graph is for times and memory alone: nothing writes it out, or an op of it. */
+static bool folds(const struct ht_options *o)
+{
+    return !o->trace && !o->plan.dump && !o->draw && !o->plot && !o->sim.replay;
+}
+
 static enum ht_status run(const struct ht_options *options, struct ht_error *err)
 {
     struct ht_evaluation e;
     struct ht_options shown = *options;
     shown.plan.progress = true;
+    shown.plan.folds = folds(options);
     enum ht_status status = ht_evaluate(&shown, NULL, NULL, err, &e);
     if (status != HT_OK) return status;
     if (e.result.trace) status = check_replay(e.result.trace, err);

@@ -135,6 +135,8 @@ static const struct row rows[] = {
     {"every-iteration", NULL,
      "simulate each iteration, also once they repeat themselves exactly; the results are the same [off]", HT_OPT_SIM,
      FLAG(sim.every)},
+    {"every-replica", NULL, "simulate each replica, also those equal to others; the results are the same [off]",
+     HT_OPT_SIM, FLAG(sim.every_replica)},
     {"replay", "FILE", "report on a trace of this graph, of sim or train, instead of simulating", HT_OPT_REPLAY,
      TEXT(sim.replay)},
     {"price", "X", "price of the machine, in any currency: tokens per unit of it [the catalogue's, in USD]",

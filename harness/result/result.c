@@ -1,6 +1,7 @@
 #include "harness/result/result.h"
 
 #include "common/base/array.h"
+#include "common/schedule/fold.h"
 #include "harness/result/heading.h"
 
 #include <stdlib.h>
@@ -38,6 +39,7 @@ static void count_flops(struct ht_result *r)
     if (!r->job->has_scenario || !s) return;
     r->useful_flops = ht_scenario_useful_flops(scenario);
     for (int32_t i = 0; i < s->n_ops; i++) r->hardware_flops += op_flops(s, &scenario->model, i);
+    r->hardware_flops *= ht_copies(s);
     r->n_devices = s->n_ranks; /* the devices that the system uses */
     for (int64_t rank = 0; rank < r->n_devices; rank++) {
         const char *rate =
@@ -76,24 +78,25 @@ static void fill_memory(struct ht_result *r)
     int64_t(*at_peak)[HT_N_TENSOR_CLASSES] = ht_alloc((size_t)ht_n_spaces(s) * sizeof(*at_peak));
     if (r->trace) ht_trace_peaks(r->trace, at_peak);
     for (int32_t space = 0; space < ht_n_spaces(s); space++) {
-        const struct ht_footprint *f = &job->proof.spaces[space];
+        int32_t of = ht_fold_space(s, space);
+        const struct ht_footprint *f = &job->proof.spaces[of];
         if (f->peak_bytes == 0 && f->fits) continue;
         struct ht_memory_row *row = &r->memory[r->n_memory++];
         *row = (struct ht_memory_row){.space = space,
                                       .tier = ht_space_tier(s, space),
                                       .capacity_bytes = s->capacity_bytes[space],
                                       .limit_bytes = s->limit_bytes[space],
-                                      .peak_bytes = r->trace ? r->trace->peak_bytes[space] : -1,
+                                      .peak_bytes = r->trace ? r->trace->peak_bytes[of] : -1,
                                       .safe_bytes = f->peak_bytes,
                                       .program_bytes = f->program_bytes,
-                                      .short_bytes = ht_footprint_short_bytes(s, space, f),
-                                      .bound_bytes = job->bound_bytes ? job->bound_bytes[space] : -1,
+                                      .short_bytes = ht_footprint_short_bytes(s, of, f),
+                                      .bound_bytes = job->bound_bytes ? job->bound_bytes[of] : -1,
                                       .planned_bytes = -1,
                                       .arena_bytes = -1,
                                       .extent_bytes = -1};
         ht_space_name(s, space, row->name, sizeof(row->name));
         if (job->system) row->planned_bytes = job->plan.planned_bytes[row->tier];
-        memcpy(row->by_class, r->trace ? at_peak[space] : f->by_class, sizeof(row->by_class));
+        memcpy(row->by_class, r->trace ? at_peak[of] : f->by_class, sizeof(row->by_class));
     }
     free(at_peak);
 }

@@ -1,6 +1,7 @@
 /* Results as JSON. Field names carry their units; unknown values are null. */
 #include "harness/result/result.h"
 
+#include "common/schedule/fold.h"
 #include "harness/result/heading.h"
 #include "harness/result/provenance.h"
 #include "harness/result/schema.h"
@@ -79,6 +80,17 @@ static json_t *plan_json(const struct ht_plan *p)
     return plan;
 }
 
+/* Adds the hash and the size of the whole graph, and how it is folded; a folded graph does not have the hash. */
+static void add_graph(const struct ht_schedule *s, json_t *root)
+{
+    char hash[24];
+    snprintf(hash, sizeof(hash), "%016llx", s->fold ? 0 : (unsigned long long)ht_schedule_hash(s));
+    json_object_set_new(root, "schedule_hash", s->fold ? json_null() : json_string(hash));
+    json_object_set_new(root, "ops", json_integer((json_int_t)s->n_ops * ht_copies(s)));
+    if (s->fold) json_object_set_new(root, "folded", json_integer(ht_copies(s)));
+    if (s->not_folded) json_object_set_new(root, "not_folded", json_string(s->not_folded));
+}
+
 json_t *ht_job_json(const struct ht_job *job)
 {
     json_t *root = json_object();
@@ -86,10 +98,7 @@ json_t *ht_job_json(const struct ht_job *job)
     if (job->answer != HT_OK) json_object_set_new(root, "reason", ht_json_text(job->reason));
     if (job->schedule) {
         json_object_set_new(root, "schedule", json_string(job->schedule->name));
-        char hash[24];
-        snprintf(hash, sizeof(hash), "%016llx", (unsigned long long)ht_schedule_hash(job->schedule));
-        json_object_set_new(root, "schedule_hash", json_string(hash));
-        json_object_set_new(root, "ops", json_integer(job->schedule->n_ops));
+        add_graph(job->schedule, root);
     }
     if (job->system) {
         json_object_set_new(root, "system", json_string(job->system->name));
@@ -149,13 +158,14 @@ static json_t *lanes_json(const struct ht_result *r)
     const struct ht_schedule *s = r->job->schedule;
     const struct ht_metrics *m = &r->metrics;
     json_t *list = json_array();
-    for (int32_t l = 0; l < s->n_lanes; l++) {
+    for (int32_t i = 0; i < ht_copies(s) * s->n_lanes; i++) {
+        int32_t l = i % s->n_lanes;
         double share = m->iteration_ns ? (double)m->lane_busy_ns[l] / (double)m->iteration_ns : 0;
         json_array_append_new(list, json_pack("{s:s,s:i,s:s,s:o,s:o,s:o}", "lane", s->lanes[l].name, "rank",
-                                              (int)s->lanes[l].rank, "kind", ht_lane_kind_name(s->lanes[l].kind),
+                                              (int)ht_fold_lane_rank(s, i), "kind", ht_lane_kind_name(s->lanes[l].kind),
                                               "busy_s", ht_json_number(seconds(m->lane_busy_ns[l])), "busy_share",
                                               ht_json_number(share), "critical_s",
-                                              ht_json_number(seconds(m->critical_ns[l]))));
+                                              ht_json_number(seconds(i == l ? m->critical_ns[l] : 0))));
     }
     return list;
 }
@@ -167,7 +177,7 @@ static json_t *resources_json(const struct ht_result *r)
     for (int32_t i = 0; i < s->n_resources; i++)
         json_array_append_new(list, json_pack("{s:s,s:s,s:o}", "resource", s->resources[i].name, "kind",
                                               ht_resource_kind_name(s->resources[i].kind), "busy_share",
-                                              ht_json_number(r->metrics.resource_busy[i])));
+                                              ht_json_number(r->metrics.resource_busy[ht_fold_resource(s, i)])));
     return list;
 }
 

@@ -3,6 +3,7 @@
 
 #include "common/base/array.h"
 #include "common/base/units.h"
+#include "common/schedule/fold.h"
 #include "harness/result/heading.h"
 #include "harness/result/table.h"
 
@@ -290,8 +291,9 @@ static int32_t list_lanes(const struct ht_result *r, struct lane_row **rows, siz
     double whole = m->iteration_ns ? (double)m->iteration_ns : 1;
     size_t cap = 0;
     int32_t idle = 0;
-    for (int32_t l = 0; l < s->n_lanes; l++) {
-        struct lane_row row = {.first = s->lanes[l].rank, .last = s->lanes[l].rank};
+    for (int32_t k = 0; k < ht_copies(s) * s->n_lanes; k++) {
+        int32_t l = k % s->n_lanes, rank = ht_fold_lane_rank(s, k);
+        struct lane_row row = {.first = rank, .last = rank};
         idle += m->lane_busy_ns[l] == 0;
         if (m->lane_busy_ns[l] == 0) continue;
         snprintf(row.name, sizeof(row.name), "%s", s->lanes[l].name);
@@ -306,7 +308,7 @@ static int32_t list_lanes(const struct ht_result *r, struct lane_row **rows, siz
         if (sscanf(s->resources[i].name, "rank %d %n", &row.first, &behind) < 1 || !behind) row.first = -1, behind = 0;
         row.last = row.first;
         snprintf(row.name, sizeof(row.name), "%s", s->resources[i].name + behind);
-        snprintf(row.share, sizeof(row.share), "%.1f%%", 100 * m->resource_busy[i]);
+        snprintf(row.share, sizeof(row.share), "%.1f%%", 100 * m->resource_busy[ht_fold_resource(s, i)]);
         add_lane(row, rows, n, &cap);
     }
     return idle;

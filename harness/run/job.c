@@ -138,6 +138,12 @@ static enum ht_status decide(const struct ht_options *o, struct ht_error *err, s
     return status == HT_INFEASIBLE ? infeasible(job, "infeasible", err) : status;
 }
 
+/* Returns true if a job of this extent is for times and memory alone. Jitter makes equal replicas differ. */
+static bool folds(const struct ht_options *o, enum ht_job_extent extent)
+{
+    return (extent == HT_JOB_PRICED || o->plan.folds) && !o->sim.every_replica && !o->sim.jitter_percent;
+}
+
 static enum ht_status make_plan(const struct ht_options *o, const char *system, const char *model, struct ht_error *err,
                                 struct ht_job *job)
 {
@@ -310,6 +316,7 @@ enum ht_status ht_job_create(const struct ht_options *options, const char *syste
     if (extent == HT_JOB_TRAINABLE) status = ht_platform_read(options, "train", err, &job->platform);
     if (status == HT_OK)
         status = options->plan.load ? load_graph(options, err, job) : make_plan(options, system, model, err, job);
+    job->scenario.folds = folds(options, extent);
     if (status == HT_OK && extent >= HT_JOB_PROVED && job->answer == HT_OK) {
         if (!job->schedule) status = build(err, job);
         if (status == HT_OK && job->schedule) status = verify(options, err, job);

@@ -28,6 +28,7 @@ struct ht_plan_options {
     int64_t n_set;
     bool any_fit;                          /* ht_settings.any_fit */
     bool progress;                         /* how far a planner is, on standard error */
+    bool folds;                            /* the graph may leave out equal replicas (common/schedule/fold.h) */
     const char *profiles[HT_MAX_PROFILES]; /* joined */
     int64_t n_profiles;
     const char *load; /* graph file that stands for system and scenario */
@@ -39,6 +40,7 @@ struct ht_simulation_options {
     int64_t issue_ahead; /* -1: 2 on accelerators, 0 on emulated devices */
     int64_t jitter_percent, seed;
     bool every;                  /* simulate iterations that repeat themselves, too */
+    bool every_replica;          /* and replicas that are equal to others */
     const char *bad[HT_MAX_BAD]; /* "3": iterations whose gradients overflow, from 1 */
     int64_t n_bad;
     const char *replay;

@@ -1,0 +1,205 @@
+#include "common/draft/fold.h"
+
+#include "common/base/array.h"
+#include "common/draft/links.h"
+#include "common/profile/profile.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct folding {
+    const struct ht_scenario *scenario;
+    const struct ht_layout *layout;
+    struct ht_schedule *s; /* the cluster's ranks, capacities and resources */
+    struct ht_links *links;
+    int32_t each, ranks; /* replicas and ranks of a copy */
+    int32_t *copy;       /* [n_nodes] copy of a node; -1: not known */
+    int32_t *image_node; /* [n_nodes] of a node of the first copy, in the copy at hand */
+    struct ht_fold *fold;
+};
+
+static int32_t rank_at(const struct folding *f, int32_t copy, int32_t i)
+{
+    return f->layout->rank_at[copy * f->ranks + i];
+}
+
+static const char *check_replicas(const struct ht_layout *l)
+{
+    if (l->n_replicas == 1) return "there is one replica";
+    if (!l->alike) return "replicas have unequal micro-batches";
+    for (int32_t k = 1; k < l->n_replicas; k++)
+        if (l->replicas[k].n_ranks != l->replicas[0].n_ranks) return "replicas have unequal numbers of ranks";
+    return NULL;
+}
+
+/* Matches a resource of the first copy with that of an image. Returns false if they differ, or if another one is matched already. */
+static bool match(struct folding *f, int32_t of, int32_t image)
+{
+    const struct ht_resource *a, *b;
+    if (of < 0 || image < 0) return of == image;
+    a = &f->s->resources[of], b = &f->s->resources[image];
+    int32_t *known = &f->fold->resource_of[image];
+    if (*known >= 0) return *known == of;
+    *known = of;
+    return a->kind == b->kind && a->capacity_per_s == b->capacity_per_s;
+}
+
+static bool match_links(struct folding *f, int32_t rank, int32_t image)
+{
+    const struct ht_links *a = &f->links[rank], *b = &f->links[image];
+    const int32_t of[] = {a->pcie_d2h,   a->pcie_h2d,  a->switch_d2h,  a->switch_h2d, a->nvlink_out, a->nvlink_in,
+                          a->staged_out, a->staged_in, a->message_out, a->message_in, a->cores,      a->dram,
+                          a->nic_out,    a->nic_in,    a->disk_read,   a->disk_write};
+    const int32_t images[] = {b->pcie_d2h,   b->pcie_h2d,  b->switch_d2h,  b->switch_h2d, b->nvlink_out, b->nvlink_in,
+                              b->staged_out, b->staged_in, b->message_out, b->message_in, b->cores,      b->dram,
+                              b->nic_out,    b->nic_in,    b->disk_read,   b->disk_write};
+    for (size_t i = 0; i < HT_COUNT(of); i++)
+        if (!match(f, of[i], images[i])) return false;
+    return a->host_cores == b->host_cores && a->write_weight == b->write_weight && a->emulated == b->emulated &&
+           a->one_core == b->one_core && a->leads == b->leads;
+}
+
+static bool same_spaces(const struct folding *f, int32_t rank, int32_t image)
+{
+    const struct ht_schedule *s = f->s;
+    for (enum ht_tier tier = HT_DEVICE; tier <= HT_DISK; tier++)
+        if (s->capacity_bytes[ht_space(s, tier, rank)] != s->capacity_bytes[ht_space(s, tier, image)]) return false;
+    return s->communicator_bytes[rank] == s->communicator_bytes[image];
+}
+
+static bool same_shards(const struct folding *f, int32_t rank, int32_t image)
+{
+    const struct ht_layout *l = f->layout;
+    for (int32_t u = 0; u < l->n_units; u++)
+        if (ht_layout_shard(l, u, rank)->padded != ht_layout_shard(l, u, image)->padded) return false;
+    return true;
+}
+
+/* Checks that a rank's image is on the image of its node, which is of this copy. */
+static bool match_nodes(struct folding *f, int32_t copy, int32_t rank, int32_t image)
+{
+    int32_t of = f->s->rank_node[rank], node = f->s->rank_node[image];
+    if (f->copy[node] >= 0 && f->copy[node] != copy) return false;
+    f->copy[node] = copy;
+    if (f->image_node[of] < 0) f->image_node[of] = node;
+    if (f->fold->node_of[node] < 0) f->fold->node_of[node] = of;
+    return f->image_node[of] == node && f->fold->node_of[node] == of;
+}
+
+/* Checks that ranks of a copy are in the order of those of the first copy, and behind them. */
+static bool same_order(const struct folding *f, int32_t copy)
+{
+    const int32_t *image = f->fold->image + (int64_t)copy * f->s->n_ranks;
+    int32_t last = -1;
+    for (int32_t r = 0; r < f->s->n_ranks; r++) {
+        if (f->fold->image[r] < 0) continue;
+        if (image[r] <= last || image[r] < r) return false;
+        last = image[r];
+    }
+    return true;
+}
+
+/* Matches a copy with the first one, rank for rank. Returns NULL, or the reason why that fails. */
+static const char *match_copy(struct folding *f, int32_t copy)
+{
+    for (int32_t n = 0; n < f->s->n_nodes; n++) f->image_node[n] = -1;
+    for (int32_t i = 0; i < f->ranks; i++) {
+        int32_t rank = rank_at(f, 0, i), image = rank_at(f, copy, i);
+        f->fold->rank_of[image] = rank;
+        f->fold->image[(int64_t)copy * f->s->n_ranks + rank] = image;
+        if (!match_nodes(f, copy, rank, image)) return "replicas share nodes, or lie on them in different ways";
+        if (!ht_profile_same_kind(f->scenario->cluster, rank, image) || !same_spaces(f, rank, image))
+            return "replicas are on different devices or nodes";
+        if (!match_links(f, rank, image)) return "replicas share links in different ways";
+        if (!same_shards(f, rank, image)) return "replicas have shards of different sizes";
+    }
+    return same_order(f, copy) ? NULL : "replicas are on ranks in different orders";
+}
+
+static const char *match_all(struct folding *f)
+{
+    const struct ht_schedule *s = f->s;
+    struct ht_fold *fold = f->fold;
+    const char *why = NULL;
+    for (int32_t r = 0; r < s->n_ranks; r++) fold->rank_of[r] = -1;
+    for (int32_t n = 0; n < s->n_nodes; n++) fold->node_of[n] = f->copy[n] = -1;
+    for (int32_t i = 0; i < s->n_resources; i++) fold->resource_of[i] = -1;
+    for (int64_t i = 0; i < (int64_t)fold->copies * s->n_ranks; i++) fold->image[i] = -1;
+    for (int32_t c = 0; c < fold->copies && !why; c++) why = match_copy(f, c);
+    return why;
+}
+
+static struct ht_fold *create(const struct ht_schedule *s, int32_t copies)
+{
+    struct ht_fold *fold = HT_NEW(struct ht_fold);
+    fold->copies = copies;
+    fold->rank_of = HT_NEW_ARRAY(int32_t, s->n_ranks);
+    fold->image = HT_NEW_ARRAY(int32_t, (int64_t)copies * s->n_ranks);
+    fold->node_of = HT_NEW_ARRAY(int32_t, s->n_nodes);
+    fold->resource_of = HT_NEW_ARRAY(int32_t, s->n_resources);
+    return fold;
+}
+
+/* Notes the shards of all ranks, where the copies have different ones. */
+static void note_shards(const struct ht_layout *l, struct ht_fold *fold)
+{
+    if (l->sharding == HT_SHARD_NONE) return;
+    fold->shards = HT_NEW_ARRAY(struct ht_fold_shard, (int64_t)l->n_units * l->n_ranks);
+    for (int32_t i = 0; i < l->n_units * l->n_ranks; i++)
+        fold->shards[i] = (struct ht_fold_shard){l->shards[i].begin, l->shards[i].end};
+}
+
+/* Returns a reason that no size of copies can mend; NULL: none. */
+static const char *check(const struct ht_scenario *sc, const struct ht_layout *l)
+{
+    const char *why = check_replicas(l);
+    if (why) return why;
+    if (sc->cluster->n_between) return "nodes are connected by links of their own";
+    if (l->sharding != HT_SHARD_NONE && l->n_units != ht_model_units(&sc->model))
+        return "states of half blocks are sharded";
+    return NULL;
+}
+
+struct ht_fold *ht_fold_find(const struct ht_scenario *sc, const struct ht_layout *l, int32_t *each, const char **why)
+{
+    *each = l->n_replicas;
+    *why = check(sc, l);
+    if (*why) return NULL;
+    struct folding f = {.scenario = sc, .layout = l, .s = ht_links_schedule(sc, "fold")};
+    f.links = ht_links_add(f.s, sc->cluster, true);
+    f.copy = HT_NEW_ARRAY(int32_t, f.s->n_nodes);
+    f.image_node = HT_NEW_ARRAY(int32_t, f.s->n_nodes);
+    *why = "replicas share a node";
+    for (f.each = 1; 2 * f.each <= l->n_replicas && !(f.fold && !*why); f.each++) {
+        if (l->n_replicas % f.each) continue;
+        ht_fold_destroy(f.fold);
+        f.ranks = f.each * l->replicas[0].n_ranks;
+        f.fold = create(f.s, l->n_replicas / f.each);
+        *why = match_all(&f);
+        if (!*why) *each = f.each;
+    }
+    free(f.links);
+    free(f.copy);
+    free(f.image_node);
+    ht_schedule_destroy(f.s);
+    if (!*why) {
+        note_shards(l, f.fold);
+        return f.fold;
+    }
+    ht_fold_destroy(f.fold);
+    return NULL;
+}
+
+enum ht_status ht_fold_finish(struct ht_fold *fold, enum ht_status status, const char **why, struct ht_schedule **graph)
+{
+    if (!fold || status) {
+        ht_fold_destroy(fold);
+        return status;
+    }
+    (*graph)->fold = fold; /* freed with it */
+    *why = ht_fold_leaves(*graph);
+    if (!*why) return HT_OK;
+    ht_schedule_destroy(*graph);
+    *graph = NULL;
+    return HT_OK;
+}
