@@ -10,6 +10,7 @@
  */
 #include "common/backend/cuda_results.h"
 
+#include "common/backend/cuda_parts.h"
 #include "common/base/array.h"
 
 #include <assert.h>
@@ -150,21 +151,27 @@ static void embedding_forward(void *device, const struct ht_unit_args *args, con
                               void *out, void *workspace)
 {
     struct ht_cuda_in_flight *f = device;
-    kernels_of(f)->embedding_forward(f->context, args, upload(f, input, 0), params, out, scratch(f, workspace));
+    struct ht_cuda_pass pass;
+    kernels_of(f)->embedding_forward(f->context, ht_cuda_pass_args(&pass, f, args), upload(f, input, 0), params, out,
+                                     scratch(f, workspace));
 }
 
 static void embedding_backward(void *device, const struct ht_unit_args *args, const void *input, const void *dout,
                                void *grad, void *workspace)
 {
     struct ht_cuda_in_flight *f = device;
-    kernels_of(f)->embedding_backward(f->context, args, upload(f, input, 0), dout, grad, scratch(f, workspace));
+    struct ht_cuda_pass pass;
+    kernels_of(f)->embedding_backward(f->context, ht_cuda_pass_args(&pass, f, args), upload(f, input, 0), dout, grad,
+                                      scratch(f, workspace));
 }
 
 static void block_forward(void *device, const struct ht_unit_args *args, unsigned sub_ops, const void *params,
                           const void *x, const struct ht_block_acts *act, void *out, void *workspace)
 {
     struct ht_cuda_in_flight *f = device;
-    kernels_of(f)->block_forward(f->context, args, sub_ops, params, x, act, out, scratch(f, workspace));
+    struct ht_cuda_pass pass;
+    kernels_of(f)->block_forward(f->context, ht_cuda_pass_args(&pass, f, args), sub_ops, params, x, act, out,
+                                 scratch(f, workspace));
 }
 
 static void block_backward(void *device, const struct ht_unit_args *args, unsigned sub_ops, const void *params,
@@ -172,7 +179,9 @@ static void block_backward(void *device, const struct ht_unit_args *args, unsign
                            void *workspace)
 {
     struct ht_cuda_in_flight *f = device;
-    kernels_of(f)->block_backward(f->context, args, sub_ops, params, x, act, dout, dx, grad, scratch(f, workspace));
+    struct ht_cuda_pass pass;
+    kernels_of(f)->block_backward(f->context, ht_cuda_pass_args(&pass, f, args), sub_ops, params, x, act, dout, dx,
+                                  grad, scratch(f, workspace));
 }
 
 static void head_forward(void *device, const struct ht_unit_args *args, const void *params, const void *wte,
@@ -180,9 +189,11 @@ static void head_forward(void *device, const struct ht_unit_args *args, const vo
                          void *workspace)
 {
     struct ht_cuda_in_flight *f = device;
+    struct ht_cuda_pass pass;
     int64_t at = loss_at(f->results);
-    kernels_of(f)->head_forward(f->context, args, params, wte, x, act, logits, (const int32_t *)upload(f, targets, 1),
-                                scale, (double *)(f->results->on_device + at), scratch(f, workspace));
+    kernels_of(f)->head_forward(f->context, ht_cuda_pass_args(&pass, f, args), params, wte, x, act, logits,
+                                (const int32_t *)upload(f, targets, 1), scale, (double *)(f->results->on_device + at),
+                                scratch(f, workspace));
     kernels_of(f)->copy(f->context, f->results->on_host + at, f->results->on_device + at, sizeof(double));
     f->loss_to = loss_sum;
 }
@@ -192,7 +203,9 @@ static void head_backward(void *device, const struct ht_unit_args *args, const v
                           void *workspace)
 {
     struct ht_cuda_in_flight *f = device;
-    kernels_of(f)->head_backward(f->context, args, params, wte, x, act, dlogits, dx, grad, dwte, scratch(f, workspace));
+    struct ht_cuda_pass pass;
+    kernels_of(f)->head_backward(f->context, ht_cuda_pass_args(&pass, f, args), params, wte, x, act, dlogits, dx, grad,
+                                 dwte, scratch(f, workspace));
 }
 
 static void copy(void *device, void *to, const void *from, int64_t bytes)
