@@ -54,7 +54,9 @@ static int32_t count_results(const struct ht_schedule *s, int32_t op)
     int32_t n = 0;
     for (int64_t e = s->effects_begin[op]; e < s->effects_begin[op + 1]; e++) {
         enum ht_tensor_class class = s->tensors[s->effects[e].tensor].class;
-        n += kind == HT_OP_VALIDATE ? class == HT_GRAD : kind == HT_OP_OPTIMIZER_STEP && class == HT_STAGING;
+        /* A part behind the first checks the pieces between what all parts have (check_row in cpu_optimizer.c). */
+        int32_t pieces = s->tensors[s->effects[e].tensor].part ? HT_MAX_PARAM_PARTS : 1;
+        n += kind == HT_OP_VALIDATE ? (class == HT_GRAD) * pieces : kind == HT_OP_OPTIMIZER_STEP && class == HT_STAGING;
     }
     return n;
 }
@@ -128,9 +130,16 @@ void ht_cuda_collect_results(struct ht_cuda_in_flight *f)
 {
     if (f->loss_to) memcpy(f->loss_to, f->results->on_host + loss_at(f->results), sizeof(double));
     f->loss_to = NULL;
-    for (int32_t i = 0; i < f->n_results; i++)
-        if (f->host_results[i].to)
-            *f->host_results[i].to = f->d->api->partial_of(f->results->on_host + i * result_bytes(f->d));
+    for (int32_t i = 0; i < f->n_results; i++) {
+        struct ht_grad_partial *to = f->host_results[i].to, partial;
+        if (!to) continue;
+        partial = f->d->api->partial_of(f->results->on_host + i * result_bytes(f->d));
+        if (f->host_results[i].adds) {
+            partial.fits &= to->fits;
+            partial.squares += to->squares;
+        }
+        *to = partial;
+    }
 }
 
 /* ---- kernels that enqueue
@@ -239,15 +248,27 @@ static void adamw(void *device, struct ht_pool *pool, const struct ht_adamw_step
     kernels_of(f)->adamw(f->context, pool, step, row);
 }
 
+static void check(struct ht_cuda_in_flight *f, const struct ht_adamw_step *step, const void *grad, enum ht_dtype type,
+                  int64_t n, struct ht_cuda_result result)
+{
+    const struct ht_cuda_api *api = f->d->api;
+    int64_t at = add_result(f, result) * result_bytes(f->d);
+    api->grad_check(f->context, step, grad, type, n, f->partial);
+    api->kernels->copy(f->context, f->results->on_host + at, f->partial, api->partial_result_bytes);
+}
+
 static void grad_check(void *device, struct ht_pool *pool, const struct ht_adamw_step *step, const void *grad,
                        enum ht_dtype type, int64_t n, struct ht_grad_partial *out)
 {
-    struct ht_cuda_in_flight *f = device;
-    const struct ht_cuda_api *api = f->d->api;
-    int64_t at = add_result(f, (struct ht_cuda_result){.to = out}) * result_bytes(f->d);
     (void)pool;
-    api->grad_check(f->context, step, grad, type, n, f->partial);
-    api->kernels->copy(f->context, f->results->on_host + at, f->partial, api->partial_result_bytes);
+    check(device, step, grad, type, n, (struct ht_cuda_result){.to = out});
+}
+
+static void grad_check_more(void *device, struct ht_pool *pool, const struct ht_adamw_step *step, const void *grad,
+                            enum ht_dtype type, int64_t n, struct ht_grad_partial *out)
+{
+    (void)pool;
+    check(device, step, grad, type, n, (struct ht_cuda_result){.to = out, .adds = true});
 }
 
 static void step_logged(void *device, const struct ht_undo *u, const struct ht_adamw_step *step)
@@ -278,6 +299,7 @@ const struct ht_kernels ht_cuda_enqueue_kernels = {
     .grad_sum = grad_sum,
     .adamw = adamw,
     .grad_check = grad_check,
+    .grad_check_more = grad_check_more,
     .step_logged = step_logged,
     .undo = undo,
 };

@@ -28,6 +28,7 @@ struct ht_cuda_results {
 /* A result that the host collects when the op has ended. */
 struct ht_cuda_result {
     struct ht_grad_partial *to; /* of a gradient check; NULL: the header of a log, */
+    bool adds;                  /* to what is there */
     const void *log;            /* namely this one */
 };
 

@@ -96,28 +96,37 @@ static void *real_behind(const void *p, int64_t skip)
 
 /* ---- a part's link, which knows the device's pointers ---- */
 
+struct part_link {
+    const struct ht_part_link *to;
+    struct stream *stream; /* has the result when it has ended */
+};
+
 static void sum_parts(void *ctx, void *data, enum ht_dtype type, int64_t n)
 {
-    const struct ht_part_link *l = ctx;
-    l->sum(l->ctx, fake_cuda_known(data), type, n);
+    const struct part_link *l = ctx;
+    l->to->sum(l->to->ctx, fake_cuda_known(data), type, n);
+    stream_finish(l->stream);
 }
 
 static void gather_parts(void *ctx, const void *mine, void *all, enum ht_dtype type, int64_t n)
 {
-    const struct ht_part_link *l = ctx;
-    l->gather(l->ctx, fake_cuda_known(mine), fake_cuda_known(all), type, n);
+    const struct part_link *l = ctx;
+    l->to->gather(l->to->ctx, fake_cuda_known(mine), fake_cuda_known(all), type, n);
+    stream_finish(l->stream);
 }
 
 static void scatter_parts(void *ctx, const void *all, void *mine, enum ht_dtype type, int64_t n)
 {
-    const struct ht_part_link *l = ctx;
-    l->scatter(l->ctx, fake_cuda_known(all), fake_cuda_known(mine), type, n);
+    const struct part_link *l = ctx;
+    l->to->scatter(l->to->ctx, fake_cuda_known(all), fake_cuda_known(mine), type, n);
+    stream_finish(l->stream);
 }
 
 /* Runs a part's pass here, since it waits for its stream when it meets the other parts. */
 static void perform_part(struct fake_cuda_context *c, struct call *call)
 {
-    struct ht_part_link link = {(void *)call->args.link, sum_parts, gather_parts, scatter_parts};
+    struct part_link to = {call->args.link, c->stream};
+    struct ht_part_link link = {&to, sum_parts, gather_parts, scatter_parts};
     stream_finish(c->stream);
     call->args.link = &link;
     perform(call);
