@@ -121,6 +121,15 @@ static struct ht_undo_summary undo_summary(void *device, const void *log, int64_
     return ht_undo_summary(log, log_bytes, n);
 }
 
+static void grad_check_more(void *device, struct ht_pool *pool, const struct ht_adamw_step *step, const void *grad,
+                            enum ht_dtype type, int64_t n, struct ht_grad_partial *out)
+{
+    struct ht_grad_partial more;
+    ht_cpu_kernels.grad_check(device, pool, step, grad, type, n, &more);
+    out->fits &= more.fits;
+    out->squares += more.squares;
+}
+
 const struct ht_kernels ht_cpu_kernels = {
     .embedding_forward = embedding_forward,
     .embedding_backward = embedding_backward,
@@ -135,6 +144,7 @@ const struct ht_kernels ht_cpu_kernels = {
     .grad_sum = grad_sum,
     .adamw = adamw,
     .grad_check = grad_check,
+    .grad_check_more = grad_check_more,
     .step_logged = step_logged,
     .undo = undo,
     .undo_summary = undo_summary,

@@ -196,7 +196,7 @@ static void check_row(struct ht_cpu_call *c, int32_t tensor, const struct ht_ada
                       struct ht_range e)
 {
     const struct ht_tensor *t = &c->s->tensors[tensor];
-    struct ht_grad_partial *sum = &c->control->partials[tensor], partial;
+    struct ht_grad_partial *sum = &c->control->partials[tensor];
     enum ht_dtype type = ht_cpu_dtype(c, HT_GRAD, -1);
     struct ht_model part = ht_tensor_model(t, &c->options->model);
     if (t->part == 0) {
@@ -210,9 +210,7 @@ static void check_row(struct ht_cpu_call *c, int32_t tensor, const struct ht_ada
         if (r.count > e.end - at && at < e.end) r.count = e.end - at;
         if (r.shared && own < at) {
             const void *begin = ht_element(grad, type, own - e.begin);
-            c->kernels->grad_check(c->device, c->args.pool, step, begin, type, at - own, &partial);
-            sum->fits &= partial.fits;
-            sum->squares += partial.squares;
+            c->kernels->grad_check_more(c->device, c->args.pool, step, begin, type, at - own, sum);
         }
         at += r.count;
         if (r.shared) own = at;

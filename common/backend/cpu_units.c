@@ -283,7 +283,7 @@ static enum ht_status backward_embedding(struct ht_cpu_call *c)
     if (status) return status;
     if (begins) zero(c, grad, 0, table_bytes(c));
     c->kernels->embedding_backward(c->device, &c->args, input, dout, grad, scratch);
-    return HT_OK;
+    return c->status;
 }
 
 enum ht_status ht_cpu_backward(struct ht_cpu_call *c)

@@ -56,11 +56,13 @@ static enum ht_status launch(struct ht_cuda_in_flight *f, int32_t iteration, int
     struct ht_cuda_device *d = f->d;
     char label[64];
     f->n_results = 0;
+    f->why = NULL;
     if (ht_cuda_is_finalized(d->s, op)) keep_buffers(f, buffers, n);
     if (d->api->mark_begin) d->api->mark_begin(ht_op_label(d->s, op, label, sizeof(label)));
     enum ht_status status = ht_cpu_run_on(d->cpu, &ht_cuda_enqueue_kernels, f, iteration, op, buffers, n, err);
     if (d->api->mark_end) d->api->mark_end();
     const char *why = d->api->context_status(f->context); /* the cause, which goes before an error of the op */
+    if (!why) why = f->why;
     return why ? ht_cuda_failed_op(d, op, why, err) : status;
 }
 

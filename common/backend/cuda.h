@@ -35,12 +35,12 @@ struct ht_arena;
 struct ht_cuda_device;
 
 /* The reserve of a training, known before it is planned: for one lane that multiplies matrices, and at most four that
-   check gradients. api NULL: this build's, which has a CUDA backend. */
+   check gradients. most_parts: of tensor parallelism. api NULL: this build's, which has a CUDA backend. */
 struct ht_cuda_reserve {
     int64_t products_bytes, scratch_bytes, results_bytes;
 };
 struct ht_cuda_reserve ht_cuda_reserve_for(const struct ht_cuda_api *api, const struct ht_model *m, enum ht_dtype param,
-                                           int64_t batch, int64_t seq, int64_t n_micro_batches);
+                                           int64_t batch, int64_t seq, int64_t n_micro_batches, int64_t most_parts);
 int64_t ht_cuda_reserve_bytes(const struct ht_cuda_reserve *r);
 
 /* Counts the GPUs that CUDA shows, 1 at least. api NULL: this build's. Returns HT_INFEASIBLE, in one line, when CUDA is not

@@ -13,6 +13,7 @@
 #include "common/backend/cuda_comm.h"
 
 #include "common/backend/cpu_call.h"
+#include "common/backend/cuda_parts.h"
 #include "common/backend/cuda_results.h"
 #include "common/base/array.h"
 #include "common/base/half.h"
@@ -50,7 +51,8 @@ enum ht_status ht_cuda_comm_open(struct ht_cuda_device *d, struct ht_error *err)
     enum ht_status status = HT_OK;
     for (int32_t op = 0; op < s->n_ops; op++) {
         int64_t *of_lane = &bytes[s->ops[op].lane];
-        if (ht_cuda_communicates(s, op) && staged_bytes(s, op) > *of_lane) *of_lane = staged_bytes(s, op);
+        int64_t need = ht_cuda_communicates(s, op) ? staged_bytes(s, op) : ht_cuda_pass_staged_bytes(d, op);
+        if (need > *of_lane) *of_lane = need;
     }
     for (int32_t i = 0; i < s->n_lanes && status == HT_OK; i++)
         if (d->lanes[i].is_stream && bytes[i])
@@ -94,13 +96,18 @@ static bool are_on_devices(const struct ht_schedule *s, int32_t op)
     return all;
 }
 
+bool ht_cuda_collects(const struct ht_cuda_device *d)
+{
+    return d->comm->ops->on_gpu && d->comm->ops->collective && !d->sums_in_order;
+}
+
 /* Returns the same on all ranks of the op's group. */
 static bool is_direct(const struct ht_cuda_device *d, int32_t op)
 {
     enum ht_op_kind kind = d->s->ops[op].kind;
     bool sums = kind == HT_OP_ALL_REDUCE || kind == HT_OP_REDUCE_SCATTER;
     if (!d->comm->ops->on_gpu || !are_on_devices(d->s, op)) return false;
-    if (sums && (d->sums_in_order || !d->comm->ops->collective)) return false;
+    if (sums && !ht_cuda_collects(d)) return false;
     return kind != HT_OP_REDUCE_SCATTER || ht_cpu_scatters_whole(d->s, op);
 }
 

@@ -4,6 +4,7 @@
 #include "common/backend/cpu_control.h"
 #include "common/backend/cuda_clock.h"
 #include "common/backend/cuda_comm.h"
+#include "common/backend/cuda_parts.h"
 #include "common/backend/cuda_results.h"
 #include "common/base/array.h"
 #include "common/base/units.h"
@@ -44,14 +45,32 @@ int64_t ht_cuda_reserve_bytes(const struct ht_cuda_reserve *r)
     return r->products_bytes + r->scratch_bytes + r->results_bytes;
 }
 
+/* Returns the largest scratch of a whole model and of those parts that it may be cut into. */
+static int64_t most_scratch_bytes(const struct ht_cuda_api *api, const struct ht_model *whole, enum ht_dtype param,
+                                  int64_t batch, int64_t seq, int64_t most_parts)
+{
+    char what[64];
+    int64_t most = scratch_bytes(api, whole, param, batch, seq);
+    for (int32_t n = 2; n <= most_parts && api->workspace_bytes; n++)
+        for (int sequence = 0; sequence < 2; sequence++) {
+            if (ht_model_cannot_part(whole, n, what, sizeof(what)) || (sequence && batch * seq % n)) continue;
+            struct ht_model m = ht_model_part(whole, 0, n);
+            m.sequence = sequence;
+            int64_t bytes = scratch_bytes(api, &m, param, batch, seq);
+            if (bytes > most) most = bytes;
+        }
+    return most;
+}
+
 struct ht_cuda_reserve ht_cuda_reserve_for(const struct ht_cuda_api *given, const struct ht_model *m,
-                                           enum ht_dtype param, int64_t batch, int64_t seq, int64_t n_micro_batches)
+                                           enum ht_dtype param, int64_t batch, int64_t seq, int64_t n_micro_batches,
+                                           int64_t most_parts)
 {
     const struct ht_cuda_api *api = given ? given : ht_cuda_api_real();
     int64_t ids = 2 * ht_cuda_aligned(batch * seq * (int64_t)sizeof(int32_t)) + HT_CUDA_ALIGN;
     return (struct ht_cuda_reserve){
         .products_bytes = ht_cuda_aligned(api->products_bytes),
-        .scratch_bytes = scratch_bytes(api, m, param, batch, seq),
+        .scratch_bytes = most_scratch_bytes(api, m, param, batch, seq, most_parts),
         .results_bytes = HT_CUDA_TURNS * ENDS * n_micro_batches * ids + CHECKERS * ht_cuda_aligned(api->partial_bytes),
     };
 }
@@ -86,7 +105,8 @@ static struct lane_share *shares_of(const struct ht_cuda_device *d, int64_t *sum
         if (!d->lanes[s->ops[op].lane].is_stream) continue;
         if (s->ops[op].kind == HT_OP_VALIDATE) share->partial = ht_cuda_aligned(d->api->partial_bytes);
         if (!multiplies(s, op)) continue;
-        int64_t bytes = scratch_bytes(d->api, &d->model, d->param, w->batch, w->seq);
+        struct ht_model m = ht_cuda_pass_model(d, op);
+        int64_t bytes = scratch_bytes(d->api, &m, d->param, w->batch, w->seq);
         share->products = ht_cuda_aligned(d->api->products_bytes);
         if (bytes > share->scratch) share->scratch = bytes;
     }
@@ -231,6 +251,7 @@ enum ht_status ht_cuda_open(void *ctx, const struct ht_schedule *s, struct ht_er
     for (int64_t i = 0; i < (int64_t)s->n_ops * HT_CUDA_TURNS && status == HT_OK; i++) {
         d->in_flight[i].d = d;
         d->in_flight[i].results = &d->results[i];
+        d->in_flight[i].lane = &d->lanes[s->ops[i / HT_CUDA_TURNS].lane];
         d->in_flight[i].context = d->lanes[s->ops[i / HT_CUDA_TURNS].lane].context;
         d->in_flight[i].partial = d->lanes[s->ops[i / HT_CUDA_TURNS].lane].partial;
         d->in_flight[i].scratch = d->lanes[s->ops[i / HT_CUDA_TURNS].lane].scratch;

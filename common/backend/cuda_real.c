@@ -257,7 +257,8 @@ static struct ht_cuda_args args_on(struct context *c, const struct ht_unit_args 
                                  .seq = a->seq,
                                  .dtype = a->dtype,
                                  .grad = a->grad,
-                                 .grad_store = a->grad_store};
+                                 .grad_store = a->grad_store,
+                                 .link = a->link};
 }
 
 static void embedding_forward(void *device, const struct ht_unit_args *args, const void *input, const void *params,

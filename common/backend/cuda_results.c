@@ -10,6 +10,7 @@
  */
 #include "common/backend/cuda_results.h"
 
+#include "common/backend/cuda_parts.h"
 #include "common/base/array.h"
 
 #include <assert.h>
@@ -53,7 +54,9 @@ static int32_t count_results(const struct ht_schedule *s, int32_t op)
     int32_t n = 0;
     for (int64_t e = s->effects_begin[op]; e < s->effects_begin[op + 1]; e++) {
         enum ht_tensor_class class = s->tensors[s->effects[e].tensor].class;
-        n += kind == HT_OP_VALIDATE ? class == HT_GRAD : kind == HT_OP_OPTIMIZER_STEP && class == HT_STAGING;
+        /* A part behind the first checks the pieces between what all parts have (check_row in cpu_optimizer.c). */
+        int32_t pieces = s->tensors[s->effects[e].tensor].part ? HT_MAX_PARAM_PARTS : 1;
+        n += kind == HT_OP_VALIDATE ? (class == HT_GRAD) * pieces : kind == HT_OP_OPTIMIZER_STEP && class == HT_STAGING;
     }
     return n;
 }
@@ -127,9 +130,16 @@ void ht_cuda_collect_results(struct ht_cuda_in_flight *f)
 {
     if (f->loss_to) memcpy(f->loss_to, f->results->on_host + loss_at(f->results), sizeof(double));
     f->loss_to = NULL;
-    for (int32_t i = 0; i < f->n_results; i++)
-        if (f->host_results[i].to)
-            *f->host_results[i].to = f->d->api->partial_of(f->results->on_host + i * result_bytes(f->d));
+    for (int32_t i = 0; i < f->n_results; i++) {
+        struct ht_grad_partial *to = f->host_results[i].to, partial;
+        if (!to) continue;
+        partial = f->d->api->partial_of(f->results->on_host + i * result_bytes(f->d));
+        if (f->host_results[i].adds) {
+            partial.fits &= to->fits;
+            partial.squares += to->squares;
+        }
+        *to = partial;
+    }
 }
 
 /* ---- kernels that enqueue
@@ -150,21 +160,27 @@ static void embedding_forward(void *device, const struct ht_unit_args *args, con
                               void *out, void *workspace)
 {
     struct ht_cuda_in_flight *f = device;
-    kernels_of(f)->embedding_forward(f->context, args, upload(f, input, 0), params, out, scratch(f, workspace));
+    struct ht_cuda_pass pass;
+    kernels_of(f)->embedding_forward(f->context, ht_cuda_pass_args(&pass, f, args), upload(f, input, 0), params, out,
+                                     scratch(f, workspace));
 }
 
 static void embedding_backward(void *device, const struct ht_unit_args *args, const void *input, const void *dout,
                                void *grad, void *workspace)
 {
     struct ht_cuda_in_flight *f = device;
-    kernels_of(f)->embedding_backward(f->context, args, upload(f, input, 0), dout, grad, scratch(f, workspace));
+    struct ht_cuda_pass pass;
+    kernels_of(f)->embedding_backward(f->context, ht_cuda_pass_args(&pass, f, args), upload(f, input, 0), dout, grad,
+                                      scratch(f, workspace));
 }
 
 static void block_forward(void *device, const struct ht_unit_args *args, unsigned sub_ops, const void *params,
                           const void *x, const struct ht_block_acts *act, void *out, void *workspace)
 {
     struct ht_cuda_in_flight *f = device;
-    kernels_of(f)->block_forward(f->context, args, sub_ops, params, x, act, out, scratch(f, workspace));
+    struct ht_cuda_pass pass;
+    kernels_of(f)->block_forward(f->context, ht_cuda_pass_args(&pass, f, args), sub_ops, params, x, act, out,
+                                 scratch(f, workspace));
 }
 
 static void block_backward(void *device, const struct ht_unit_args *args, unsigned sub_ops, const void *params,
@@ -172,7 +188,9 @@ static void block_backward(void *device, const struct ht_unit_args *args, unsign
                            void *workspace)
 {
     struct ht_cuda_in_flight *f = device;
-    kernels_of(f)->block_backward(f->context, args, sub_ops, params, x, act, dout, dx, grad, scratch(f, workspace));
+    struct ht_cuda_pass pass;
+    kernels_of(f)->block_backward(f->context, ht_cuda_pass_args(&pass, f, args), sub_ops, params, x, act, dout, dx,
+                                  grad, scratch(f, workspace));
 }
 
 static void head_forward(void *device, const struct ht_unit_args *args, const void *params, const void *wte,
@@ -180,9 +198,11 @@ static void head_forward(void *device, const struct ht_unit_args *args, const vo
                          void *workspace)
 {
     struct ht_cuda_in_flight *f = device;
+    struct ht_cuda_pass pass;
     int64_t at = loss_at(f->results);
-    kernels_of(f)->head_forward(f->context, args, params, wte, x, act, logits, (const int32_t *)upload(f, targets, 1),
-                                scale, (double *)(f->results->on_device + at), scratch(f, workspace));
+    kernels_of(f)->head_forward(f->context, ht_cuda_pass_args(&pass, f, args), params, wte, x, act, logits,
+                                (const int32_t *)upload(f, targets, 1), scale, (double *)(f->results->on_device + at),
+                                scratch(f, workspace));
     kernels_of(f)->copy(f->context, f->results->on_host + at, f->results->on_device + at, sizeof(double));
     f->loss_to = loss_sum;
 }
@@ -192,7 +212,9 @@ static void head_backward(void *device, const struct ht_unit_args *args, const v
                           void *workspace)
 {
     struct ht_cuda_in_flight *f = device;
-    kernels_of(f)->head_backward(f->context, args, params, wte, x, act, dlogits, dx, grad, dwte, scratch(f, workspace));
+    struct ht_cuda_pass pass;
+    kernels_of(f)->head_backward(f->context, ht_cuda_pass_args(&pass, f, args), params, wte, x, act, dlogits, dx, grad,
+                                 dwte, scratch(f, workspace));
 }
 
 static void copy(void *device, void *to, const void *from, int64_t bytes)
@@ -226,15 +248,27 @@ static void adamw(void *device, struct ht_pool *pool, const struct ht_adamw_step
     kernels_of(f)->adamw(f->context, pool, step, row);
 }
 
+static void check(struct ht_cuda_in_flight *f, const struct ht_adamw_step *step, const void *grad, enum ht_dtype type,
+                  int64_t n, struct ht_cuda_result result)
+{
+    const struct ht_cuda_api *api = f->d->api;
+    int64_t at = add_result(f, result) * result_bytes(f->d);
+    api->grad_check(f->context, step, grad, type, n, f->partial);
+    api->kernels->copy(f->context, f->results->on_host + at, f->partial, api->partial_result_bytes);
+}
+
 static void grad_check(void *device, struct ht_pool *pool, const struct ht_adamw_step *step, const void *grad,
                        enum ht_dtype type, int64_t n, struct ht_grad_partial *out)
 {
-    struct ht_cuda_in_flight *f = device;
-    const struct ht_cuda_api *api = f->d->api;
-    int64_t at = add_result(f, (struct ht_cuda_result){.to = out}) * result_bytes(f->d);
     (void)pool;
-    api->grad_check(f->context, step, grad, type, n, f->partial);
-    api->kernels->copy(f->context, f->results->on_host + at, f->partial, api->partial_result_bytes);
+    check(device, step, grad, type, n, (struct ht_cuda_result){.to = out});
+}
+
+static void grad_check_more(void *device, struct ht_pool *pool, const struct ht_adamw_step *step, const void *grad,
+                            enum ht_dtype type, int64_t n, struct ht_grad_partial *out)
+{
+    (void)pool;
+    check(device, step, grad, type, n, (struct ht_cuda_result){.to = out, .adds = true});
 }
 
 static void step_logged(void *device, const struct ht_undo *u, const struct ht_adamw_step *step)
@@ -265,6 +299,7 @@ const struct ht_kernels ht_cuda_enqueue_kernels = {
     .grad_sum = grad_sum,
     .adamw = adamw,
     .grad_check = grad_check,
+    .grad_check_more = grad_check_more,
     .step_logged = step_logged,
     .undo = undo,
 };

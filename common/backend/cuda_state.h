@@ -28,6 +28,7 @@ struct ht_cuda_results {
 /* A result that the host collects when the op has ended. */
 struct ht_cuda_result {
     struct ht_grad_partial *to; /* of a gradient check; NULL: the header of a log, */
+    bool adds;                  /* to what is there */
     const void *log;            /* namely this one */
 };
 
@@ -36,12 +37,12 @@ struct ht_cuda_lane;
 /* An op in flight. */
 struct ht_cuda_in_flight {
     struct ht_cuda_device *d;
-    const struct ht_cuda_lane *lane;   /* of an op between ranks; else NULL */
+    const struct ht_cuda_lane *lane;
     void *context, *scratch, *partial; /* of its lane */
     void *begin, *end;                 /* events; NULL until first used */
     struct ht_cuda_results *results;
     double *loss_to; /* destination of the loss when it has ended; NULL: none */
-    const char *why; /* error of a check while finalizing; NULL: none */
+    const char *why; /* error of an exchange between parts, or of a check while finalizing; NULL: none */
     /* NULL until first used, and for an op without results: */
     struct ht_cuda_result *host_results; /* [results->max_results] */
     struct ht_buffer *buffers;           /* the op's */
@@ -59,7 +60,7 @@ struct ht_cuda_lane {
     void *stream, *context;
     void *partial; /* part of the reserve for a gradient check's partial; or NULL */
     void *scratch; /* part of the reserve, used when the graph's workspaces are too small; or NULL */
-    void *staging; /* pinned, for messages between ranks; or NULL */
+    void *staging; /* pinned, for messages between ranks and parts; or NULL */
 };
 
 /* One of: memory on the device, an arena, pinned host memory. */

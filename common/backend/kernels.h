@@ -48,6 +48,9 @@ struct ht_kernels {
     /* common/kernels/grad_check.h and undo.h. */
     void (*grad_check)(void *device, struct ht_pool *pool, const struct ht_adamw_step *step, const void *grad,
                        enum ht_dtype type, int64_t n, struct ht_grad_partial *out);
+    /* Adds the check of further elements to *out, which the caller has begun. */
+    void (*grad_check_more)(void *device, struct ht_pool *pool, const struct ht_adamw_step *step, const void *grad,
+                            enum ht_dtype type, int64_t n, struct ht_grad_partial *out);
     void (*step_logged)(void *device, const struct ht_undo *u, const struct ht_adamw_step *step);
     bool (*undo)(void *device, const struct ht_undo *u);
     struct ht_undo_summary (*undo_summary)(void *device, const void *log, int64_t log_bytes, int64_t n);

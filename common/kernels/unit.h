@@ -39,16 +39,8 @@
 #include <stdint.h>
 
 #include "common/base/pool.h"
+#include "common/kernels/part_link.h"
 #include "common/model/model.h"
-
-/* Exchange between the parts of a model. A link that fails records it in ctx and returns; the pass goes on with
-   undefined values. */
-struct ht_part_link {
-    void *ctx;
-    void (*sum)(void *ctx, void *data, enum ht_dtype type, int64_t n); /* sums over all parts, in place */
-    void (*gather)(void *ctx, const void *mine, void *all, enum ht_dtype type, int64_t n);  /* all: (parts, n) */
-    void (*scatter)(void *ctx, const void *all, void *mine, enum ht_dtype type, int64_t n); /* sums; each keeps its n */
-};
 
 struct ht_unit_args {
     const struct ht_model *model;

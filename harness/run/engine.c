@@ -26,7 +26,8 @@ static enum ht_status take_from(struct ht_gpu *gpu, int64_t bytes, struct ht_err
 enum ht_status ht_engine_take_reserve(const struct ht_platform *platform, struct ht_scenario *s, int64_t micro_batch,
                                       int64_t n_micro_batches, struct ht_error *err, struct ht_cuda_reserve *out)
 {
-    *out = ht_cuda_reserve_for(platform->cuda_api, &s->model, s->numerics.param, micro_batch, s->seq, n_micro_batches);
+    *out = ht_cuda_reserve_for(platform->cuda_api, &s->model, s->numerics.param, micro_batch, s->seq, n_micro_batches,
+                               s->cluster->n_gpus);
     enum ht_status status = HT_OK;
     for (int64_t i = 0; i < s->cluster->n_nodes; i++)
         for (int64_t g = 0; g < s->cluster->nodes[i].n_groups && status == HT_OK; g++)

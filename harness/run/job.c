@@ -258,13 +258,6 @@ static enum ht_status build(struct ht_error *err, struct ht_job *job)
     return infeasible(job, "infeasible", err);
 }
 
-static bool has_parts(const struct ht_schedule *s)
-{
-    for (int32_t i = 0; i < s->n_works; i++)
-        if (s->works[i].tp > 1) return true;
-    return false;
-}
-
 /* Checks that the platform has the cluster's devices. */
 static enum ht_status check_devices(const struct ht_job *job, struct ht_error *err)
 {
@@ -272,10 +265,6 @@ static enum ht_status check_devices(const struct ht_job *job, struct ht_error *e
     const struct ht_gpu *gpu = ht_cluster_gpu_of(cluster, 0);
     bool on_gpu = job->platform.kind == HT_PLATFORM_GPU;
     if (job->platform.kind == HT_PLATFORM_EMULATED) return HT_OK; /* any devices */
-    if (on_gpu && job->schedule && has_parts(job->schedule))
-        return ht_fail(err, HT_INFEASIBLE,
-                       "%s has tensor-parallel parts, which the cuda backend has not: expected tp=1",
-                       job->system->name);
     for (int64_t i = 1; i < cluster->n_gpus && !on_gpu; i++)
         if (ht_cluster_gpu_of(cluster, i)->cores == 0)
             return ht_fail(err, HT_INFEASIBLE,

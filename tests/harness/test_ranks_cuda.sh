@@ -33,5 +33,15 @@ gpipe 3 --batch 8 --numerics fp32 --set pipelines=1,2 --set halves=8,5,3
 dapple 4 --batch 8 --numerics bf16 --set pipelines=2,2 --set zero=2
 sysx 2 --batch 8 --numerics fp16 --control rollback --clip 0.5
 autohet 4 --batch 8 --numerics fp32
+megatron_3d 4 --batch 8 --numerics fp32 --set tp=2 --set pp=2
+megatron_3d 2 --batch 8 --numerics bf16 --set tp=2 --set pp=1 --control rollback --clip 0.5 --inject-overflow 2:3
+autohet 4 --batch 8 --numerics fp32 --set tp=2
+gpipe 2 --batch 8 --numerics fp16 --set tp=2 --set sequence=1
+dapple 4 --batch 8 --numerics fp32 --set widths=1,2,1
 LIST
+
+# GPT's table is tied, and its vocabulary is cut.
+common=(--model gpt-mini --seq 16 --data "$text" --steps 3)
+same megatron_3d 4 --batch 8 --numerics fp32 --set tp=4 --set pp=1
+same autohet 2 --batch 8 --numerics bf16 --set tp=2
 finish

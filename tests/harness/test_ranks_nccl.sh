@@ -44,6 +44,9 @@ dapple 4 --batch 8 --numerics bf16 --set pipelines=2,2 --set zero=2
 sysx 2 --batch 8 --numerics fp16 --control rollback --clip 0.5
 autohet 4 --batch 8 --numerics fp32
 cephalo 3 --batch 9 --numerics bf16
+megatron_3d 2 --batch 8 --numerics fp32 --set tp=2 --set pp=1
+gpipe 2 --batch 8 --numerics bf16 --set tp=2 --set sequence=1
+autohet 4 --batch 8 --numerics fp32 --set tp=2
 LIST
 case $others in *ddp*autohet*cephalo*) ;; *) fail "sums of NCCL in another order change only:$others" ;; esac
 
@@ -86,7 +89,9 @@ for rank in 0 2; do
     gone 10 $ranks
 done
 
-# HT_KILLS=N kills N trainings more: a rank and a moment that the seed draws, from before the ranks are connected on.
+# HT_KILLS=N kills N trainings more: a rank and a moment that the seed draws, from before the ranks are connected on. Counts them on
+# stderr, every 50.
+killed=0
 "$python" -c 'import random, sys
 draw = random.Random(sys.argv[1])
 for _ in range(int(sys.argv[2])): print(draw.randrange(3), round(draw.random() * 1.5, 3))' "$seed" "${HT_KILLS:-0}" >kills
@@ -103,6 +108,8 @@ while read -r rank after; do
     [ "$status" = 1 ] || fail "rank $rank killed after $after s: status $status: $(cat err)"
     # shellcheck disable=SC2086 # words
     gone 10 $ranks
+    killed=$((killed + 1))
+    [ $((killed % 50)) != 0 ] || echo "$killed of $HT_KILLS trainings killed: each ended, none hung" >&2
 done <kills
 
 # A rank that stands still for a while holds the others up, and no more.

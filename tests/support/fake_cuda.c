@@ -80,6 +80,19 @@ void *fake_cuda_real(const void *p)
     return at;
 }
 
+void *fake_cuda_known(const void *real)
+{
+    void *known = NULL;
+    pthread_mutex_lock(&fake.lock);
+    for (int i = 0; i < MAX_RANGES && !known; i++) {
+        struct range *r = &fake.device[i];
+        bool inside = r->base && (const char *)real >= r->shadow && (const char *)real < r->shadow + r->bytes;
+        if (inside) known = r->base + ((const char *)real - r->shadow);
+    }
+    pthread_mutex_unlock(&fake.lock);
+    return known;
+}
+
 static const char *fake_malloc(void **p, int64_t bytes)
 {
     if (bytes > fake.free_bytes) return "cudaErrorMemoryAllocation: out of memory";

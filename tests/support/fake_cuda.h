@@ -1,6 +1,9 @@
 /*
  * A GPU for tests: its streams are threads (tests/support/streams.h), its kernels the CPU's, one thread each.
  *
+ * A tensor-parallel part's pass is run by the thread that launches it, between what its stream has before and after: it
+ * stops to exchange numbers with the other parts' passes.
+ *
  * Its memory is mapped twice. The host cannot touch the mapping that it knows: reading or writing device memory on the
  * host faults. The device's threads use the other mapping. Copies from and to the host need pinned memory, since CUDA
  * would otherwise wait for other work in between; small ones from other memory are allowed. Host memory of a copy is

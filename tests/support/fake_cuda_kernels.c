@@ -94,6 +94,44 @@ static void *real_behind(const void *p, int64_t skip)
     return at ? (void *)((uintptr_t)at - (uintptr_t)skip) : NULL;
 }
 
+/* ---- a part's link, which knows the device's pointers ---- */
+
+struct part_link {
+    const struct ht_part_link *to;
+    struct stream *stream; /* has the result when it has ended */
+};
+
+static void sum_parts(void *ctx, void *data, enum ht_dtype type, int64_t n)
+{
+    const struct part_link *l = ctx;
+    l->to->sum(l->to->ctx, fake_cuda_known(data), type, n);
+    stream_finish(l->stream);
+}
+
+static void gather_parts(void *ctx, const void *mine, void *all, enum ht_dtype type, int64_t n)
+{
+    const struct part_link *l = ctx;
+    l->to->gather(l->to->ctx, fake_cuda_known(mine), fake_cuda_known(all), type, n);
+    stream_finish(l->stream);
+}
+
+static void scatter_parts(void *ctx, const void *all, void *mine, enum ht_dtype type, int64_t n)
+{
+    const struct part_link *l = ctx;
+    l->to->scatter(l->to->ctx, fake_cuda_known(all), fake_cuda_known(mine), type, n);
+    stream_finish(l->stream);
+}
+
+/* Runs a part's pass here, since it waits for its stream when it meets the other parts. */
+static void perform_part(struct fake_cuda_context *c, struct call *call)
+{
+    struct part_link to = {call->args.link, c->stream};
+    struct ht_part_link link = {&to, sum_parts, gather_parts, scatter_parts};
+    stream_finish(c->stream);
+    call->args.link = &link;
+    perform(call);
+}
+
 static void launch(void *device, struct call call)
 {
     struct fake_cuda_context *c = device;
@@ -102,7 +140,10 @@ static void launch(void *device, struct call call)
     for (int i = 0; i < 6; i++) call.in[i] = real_behind(call.in[i], i == 0 ? call.params_skip : 0);
     for (int i = 0; i < 5; i++) call.out[i] = real_behind(call.out[i], i == 1 ? call.grad_skip : 0);
     for (int i = 0; i < HT_N_SUB_OPS; i++) call.act.of[i] = fake_cuda_real(call.act.of[i]);
-    stream_do(c->stream, perform, &call, sizeof(call));
+    if (call.args.model && ht_model_parts(call.args.model) > 1)
+        perform_part(c, &call);
+    else
+        stream_do(c->stream, perform, &call, sizeof(call));
 }
 
 static void embedding_forward(void *device, const struct ht_unit_args *args, const void *input, const void *params,

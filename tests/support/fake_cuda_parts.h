@@ -13,6 +13,8 @@ struct fake_cuda_context {
 /* Returns the address that a device's pointer stands for. NULL stays NULL; aborts for a pointer that is not the
    device's. */
 void *fake_cuda_real(const void *p);
+/* Returns the device's pointer that stands for such an address. */
+void *fake_cuda_known(const void *real);
 /* Counts a call. Returns true when it, or an earlier one, is the one that should fail. */
 bool fake_cuda_fails(struct fake_cuda_context *c);
 /* Enqueues a copy. strict: accepts only pinned host memory, or a small piece as the source. */

@@ -87,10 +87,10 @@ static int64_t heads_at_once(int64_t heads, int64_t kv_heads, int64_t seq)
 
 int64_t ht_cuda_attention_scratch_bytes(const struct ht_model *m, int64_t batch, int64_t seq, bool backward)
 {
-    int64_t kv_heads = ht_model_kv_heads(m), dots = backward ? batch * m->heads * seq * 4 : 0;
+    int64_t heads = ht_model_heads(m), kv_heads = ht_model_kv_heads(m), dots = backward ? batch * heads * seq * 4 : 0;
     if (m->flash) return dots;
-    int64_t sums = backward && kv_heads < m->heads ? 2 * seq * (m->width / m->heads) * 4 : 0;
-    return dots + sums + heads_at_once(m->heads, kv_heads, seq) * seq * seq * 4;
+    int64_t sums = backward && kv_heads < heads ? 2 * seq * (m->width / m->heads) * 4 : 0;
+    return dots + sums + heads_at_once(heads, kv_heads, seq) * seq * seq * 4;
 }
 
 /* Heads [head, head + n) of a sequence, and offsets of their matrices. */

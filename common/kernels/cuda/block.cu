@@ -1,6 +1,7 @@
 /*
- * A block, in the steps of common/kernels/block.c. The matrix products add the residual stream and the biases
- * themselves, so that a stored element is rounded once.
+ * A block, in the steps of common/kernels/block.c, and for a part that cuts rows in those of block_rows.c. The matrix
+ * products add the residual stream and the biases themselves, so that a stored element is rounded once; where rows are
+ * cut, residuals are added to a part's own rows.
  */
 #include "common/kernels/cuda/unit.cuh"
 
@@ -21,14 +22,15 @@ struct kept {
 struct block {
     const struct ht_cuda_args *args;
     struct ht_cuda *cuda;
-    int64_t rows, C, F, W, E; /* B T; widths of the stream, of gelu, of qkv, of fc1 */
-    bool llama, post_norm;
+    int64_t rows, C, Q, F, W, E; /* B T; widths of the stream, and of the part's attention, gelu, qkv, fc1 */
+    bool llama, post_norm, first, cuts; /* first: the part that adds residuals and biases */
     struct ht_cuda_norm norm1, norm2;
     struct ht_cuda_linear qkv, proj, fc1, fc2;
     struct kept act;
     struct ht_cuda_attention attention;
     void *grad[N_PARTS]; /* backward; NULL: no such part */
     void *dwide, *dnorm, *dattention;
+    void *all, *own; /* parts that cut rows: (B,T,C) gathered or to be scattered; backward: own rows of dnorm */
     float *columns;
 };
 
@@ -40,7 +42,7 @@ static float *behind(void *first_at, struct ht_act_part first, struct ht_act_par
 
 static struct ht_cuda_norm norm_of(const struct block *b, const void *weight, const void *bias)
 {
-    struct ht_cuda_norm n = {b->args->dtype, b->rows, b->C, weight, bias, (float)b->args->model->norm_eps};
+    struct ht_cuda_norm n = {b->args->dtype, ht_cuda_own_rows(b->args), b->C, weight, bias, (float)b->args->model->norm_eps};
     return n;
 }
 
@@ -68,7 +70,7 @@ static void place_attention(struct block *b, float *scratch)
     b->attention.dtype = b->args->dtype;
     b->attention.batch = b->args->batch;
     b->attention.seq = b->args->seq;
-    b->attention.heads = m->heads;
+    b->attention.heads = ht_model_heads(m);
     b->attention.kv_heads = ht_model_kv_heads(m);
     b->attention.head_size = m->width / m->heads;
     b->attention.bidirectional = ht_arch_bidirectional(m->arch);
@@ -81,8 +83,10 @@ static void place_attention(struct block *b, float *scratch)
 
 static void place_layers(struct block *b, const void *const p[N_PARTS])
 {
-    struct ht_cuda_linear qkv = {p[QKV_W], p[QKV_B], b->C, b->W}, proj = {p[PROJ_W], p[PROJ_B], b->C, b->C};
-    struct ht_cuda_linear fc1 = {p[FC1_W], p[FC1_B], b->C, b->E}, fc2 = {p[FC2_W], p[FC2_B], b->F, b->C};
+    struct ht_cuda_linear qkv = {p[QKV_W], p[QKV_B], b->C, b->W};
+    struct ht_cuda_linear proj = {p[PROJ_W], b->first ? p[PROJ_B] : NULL, b->Q, b->C};
+    struct ht_cuda_linear fc1 = {p[FC1_W], p[FC1_B], b->C, b->E};
+    struct ht_cuda_linear fc2 = {p[FC2_W], b->first ? p[FC2_B] : NULL, b->F, b->C};
     b->norm1 = norm_of(b, p[LN1_W], p[LN1_B]);
     b->norm2 = norm_of(b, p[LN2_W], p[LN2_B]);
     b->qkv = qkv;
@@ -112,13 +116,18 @@ static struct block block_of(const struct ht_cuda_args *args, unsigned sub_ops, 
     b.post_norm = ht_arch_post_norm(m->arch);
     b.rows = args->batch * args->seq;
     b.C = m->width;
-    b.F = m->ffn;
-    b.W = m->width + 2 * ht_model_kv_width(m);
-    b.E = b.llama ? 2 * m->ffn : m->ffn;
+    b.Q = ht_model_q_width(m);
+    b.F = ht_model_ffn(m);
+    b.W = b.Q + 2 * ht_model_kv_width(m);
+    b.E = b.llama ? 2 * b.F : b.F;
+    b.first = m->part == 0;
+    b.cuts = ht_model_cuts_rows(m);
     place_layers(&b, p);
     place_activations(&b, act->of);
     char *base = (char *)workspace;
     place_attention(&b, (float *)(base + w.scratch));
+    b.all = base + w.rows;
+    b.own = base + w.own;
     if (!grad) return b;
     b.dwide = base + w.wide;
     b.dnorm = base + w.narrow;
@@ -141,7 +150,29 @@ static void rotate(const struct block *b, void *x, bool back)
                    b->args->model->rope_theta, back);
 }
 
+/* Returns all rows of a tensor of which the part has its own. */
+static const void *all_rows(const struct block *b, const void *own)
+{
+    if (!b->cuts) return own;
+    ht_cuda_gather_rows(b->args, own, b->all);
+    return b->all;
+}
+
 /* ---- forward ---- */
+
+/* Computes to = x W^T + b + residual, of which a part has a share of the first two. */
+static void project(const struct block *b, const struct ht_cuda_linear *l, const void *x, const void *residual,
+                    void *to)
+{
+    if (b->cuts) {
+        ht_cuda_linear_forward(b->args, l, x, NULL, b->all);
+        ht_cuda_scatter_rows(b->args, b->all, to);
+        ht_cuda_add_rows(b->args, to, residual);
+    } else {
+        ht_cuda_linear_forward(b->args, l, x, b->first ? residual : NULL, to);
+        ht_cuda_sum_parts(b->args, to);
+    }
+}
 
 static void forward(const struct block *b, unsigned sub_ops, const void *x, void *out)
 {
@@ -151,20 +182,20 @@ static void forward(const struct block *b, unsigned sub_ops, const void *x, void
 #define WANTS(sub) (sub_ops >> (sub)&1)
     if (WANTS(HT_SUB_NORM1)) ht_cuda_norm_forward(b->cuda, &b->norm1, x, b->act.norm1, b->act.norm1_stats);
     if (WANTS(HT_SUB_QKV)) {
-        ht_cuda_linear_forward(b->args, &b->qkv, b->act.norm1, NULL, b->act.qkv);
+        ht_cuda_linear_forward(b->args, &b->qkv, all_rows(b, b->act.norm1), NULL, b->act.qkv);
         if (b->llama) rotate(b, b->act.qkv, false);
     }
     if (WANTS(HT_SUB_ATTENTION)) ht_cuda_attention_forward(b->cuda, &b->attention);
-    if (WANTS(HT_SUB_PROJ)) ht_cuda_linear_forward(b->args, &b->proj, b->act.attention, around_attention, b->act.proj);
+    if (WANTS(HT_SUB_PROJ)) project(b, &b->proj, b->act.attention, around_attention, b->act.proj);
     if (WANTS(HT_SUB_NORM2)) ht_cuda_norm_forward(b->cuda, &b->norm2, b->act.proj, b->act.norm2, b->act.norm2_stats);
-    if (WANTS(HT_SUB_FC1)) ht_cuda_linear_forward(b->args, &b->fc1, b->act.norm2, NULL, b->act.fc1);
+    if (WANTS(HT_SUB_FC1)) ht_cuda_linear_forward(b->args, &b->fc1, all_rows(b, b->act.norm2), NULL, b->act.fc1);
     if (WANTS(HT_SUB_GELU)) {
         if (b->llama)
             ht_cuda_swiglu(b->cuda, t, b->act.fc1, b->act.gelu, b->rows, b->F);
         else
             ht_cuda_gelu(b->cuda, t, b->act.fc1, b->act.gelu, b->rows * b->F);
     }
-    if (WANTS(HT_SUB_FC2)) ht_cuda_linear_forward(b->args, &b->fc2, b->act.gelu, around_mlp, out);
+    if (WANTS(HT_SUB_FC2)) project(b, &b->fc2, b->act.gelu, around_mlp, out);
 #undef WANTS
 }
 
@@ -192,11 +223,26 @@ static void activate_backward(const struct block *b, const void *dout)
     }
 }
 
+/* Computes dnorm = dy W + around (NULL: none), the gradient of a norm's output. Of a part it is its share. */
+static void input_backward(const struct block *b, const struct ht_cuda_linear *l, const void *dy, const void *around)
+{
+    ht_cuda_linear_backward(b->args, l, dy, l->out, b->first && !b->cuts ? around : NULL, b->dnorm, b->C);
+}
+
+/* Adds up the parts' dnorm, and carries it through the norm. `around` is that of input_backward. */
 static void norm_backward(const struct block *b, const struct ht_cuda_norm *n, const void *x, const float *stats,
-                          const void *residual, void *dx, void *dweight, void *dbias)
+                          const void *around, const void *residual, void *dx, void *dweight, void *dbias)
 {
     struct ht_cuda_norm_grad g = {b->args->grad, b->args->grad_store, dweight, dbias, b->columns};
-    ht_cuda_norm_backward(b->cuda, n, x, b->dnorm, stats, residual, dx, &g);
+    if (!b->cuts) {
+        ht_cuda_sum_parts(b->args, b->dnorm);
+        ht_cuda_norm_backward(b->cuda, n, x, b->dnorm, stats, residual, dx, &g);
+        return;
+    }
+    ht_cuda_scatter_rows(b->args, b->dnorm, b->own);
+    if (around) ht_cuda_add_rows(b->args, b->own, around);
+    ht_cuda_norm_backward(b->cuda, n, x, b->own, stats, residual, dx, &g);
+    ht_cuda_sum_norm_grads(b->args, dweight, dbias);
 }
 
 /* Computes dx, the gradient of proj, and the gradients of the MLP half's parameters. BERT's residuals join their
@@ -205,11 +251,13 @@ static void backward_mlp(const struct block *b, const void *dout, void *dx)
 {
     const struct ht_cuda_args *args = b->args;
     void *const *g = b->grad;
-    activate_backward(b, dout);
-    ht_cuda_linear_grad(args, &b->fc2, b->act.gelu, dout, b->C, g[FC2_W], g[FC2_B], b->columns);
-    ht_cuda_linear_backward(args, &b->fc1, b->dwide, b->E, b->post_norm ? dout : NULL, b->dnorm, b->C); /* of norm2 */
-    ht_cuda_linear_grad(args, &b->fc1, b->act.norm2, b->dwide, b->E, g[FC1_W], g[FC1_B], b->columns);
-    norm_backward(b, &b->norm2, b->act.proj, b->act.norm2_stats, b->post_norm ? NULL : dout, dx, g[LN2_W], g[LN2_B]);
+    const void *around = b->post_norm ? dout : NULL, *all = all_rows(b, dout);
+    activate_backward(b, all);
+    ht_cuda_linear_grad(args, &b->fc2, b->act.gelu, all, b->C, g[FC2_W], g[FC2_B], b->columns);
+    input_backward(b, &b->fc1, b->dwide, around);
+    ht_cuda_linear_grad(args, &b->fc1, all_rows(b, b->act.norm2), b->dwide, b->E, g[FC1_W], g[FC1_B], b->columns);
+    norm_backward(b, &b->norm2, b->act.proj, b->act.norm2_stats, around, b->post_norm ? NULL : dout, dx, g[LN2_W],
+                  g[LN2_B]);
 }
 
 /* Computes dx, the gradient of the input, from that of proj in its place, and the gradients of the other parameters. */
@@ -217,15 +265,16 @@ static void backward_attention(struct block *b, const void *x, void *dx)
 {
     const struct ht_cuda_args *args = b->args;
     void *const *g = b->grad;
-    ht_cuda_linear_backward(args, &b->proj, dx, b->C, NULL, b->dattention, b->C);
-    ht_cuda_linear_grad(args, &b->proj, b->act.attention, dx, b->C, g[PROJ_W], g[PROJ_B], b->columns);
+    const void *around = b->post_norm ? dx : NULL, *all = all_rows(b, dx);
+    ht_cuda_linear_backward(args, &b->proj, all, b->C, NULL, b->dattention, b->Q);
+    ht_cuda_linear_grad(args, &b->proj, b->act.attention, all, b->C, g[PROJ_W], g[PROJ_B], b->columns);
     b->attention.dout = b->dattention;
     b->attention.dqkv = b->dwide;
     ht_cuda_attention_backward(b->cuda, &b->attention);
     if (b->llama) rotate(b, b->dwide, true);
-    ht_cuda_linear_backward(args, &b->qkv, b->dwide, b->W, b->post_norm ? dx : NULL, b->dnorm, b->C); /* of norm1 */
-    ht_cuda_linear_grad(args, &b->qkv, b->act.norm1, b->dwide, b->W, g[QKV_W], g[QKV_B], b->columns);
-    norm_backward(b, &b->norm1, x, b->act.norm1_stats, b->post_norm ? NULL : dx, dx, g[LN1_W], g[LN1_B]);
+    input_backward(b, &b->qkv, b->dwide, around);
+    ht_cuda_linear_grad(args, &b->qkv, all_rows(b, b->act.norm1), b->dwide, b->W, g[QKV_W], g[QKV_B], b->columns);
+    norm_backward(b, &b->norm1, x, b->act.norm1_stats, around, b->post_norm ? NULL : dx, dx, g[LN1_W], g[LN1_B]);
 }
 
 void ht_cuda_block_backward(const struct ht_cuda_args *args, unsigned sub_ops, const void *params, const void *x,

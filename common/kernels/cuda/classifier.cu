@@ -9,12 +9,12 @@ template <class T> __global__ void take_first(const T *x, T *first, int64_t batc
     HT_EACH(i, batch * C) first[i] = x[i / C * seq * C + i % C];
 }
 
-/* Writes rows (B,C) to the first of each sequence's rows, and zeros to the others. */
-template <class T> __global__ void put_first(const T *first, T *x, int64_t batch, int64_t seq, int64_t C)
+/* Writes rows (B,C) to the first of each sequence's rows, and zeros to the others: n elements from row `begin` on. */
+template <class T> __global__ void put_first(const T *first, T *x, int64_t begin, int64_t n, int64_t seq, int64_t C)
 {
-    HT_EACH(i, batch * seq * C)
+    HT_EACH(i, n)
     {
-        int64_t row = i / C;
+        int64_t row = begin + i / C;
         x[i] = row % seq ? ht_store<T>(0) : first[row / seq * C + i % C];
     }
 }
@@ -111,6 +111,10 @@ void ht_cuda_classifier_forward(const struct ht_cuda_args *args, const void *par
     int64_t B = args->batch, n = B * h.C, K = h.classes.out;
     ht_cuda_workspace_of(args->model, args->model->layers + 1, B, args->seq, args->dtype, false, &w);
     double *row_loss = (double *)((char *)workspace + w.row_loss);
+    if (ht_model_cuts_rows(args->model)) {
+        ht_cuda_gather_rows(args, x, (char *)workspace + w.rows);
+        x = (char *)workspace + w.rows;
+    }
     HT_WITH_TYPE(args->dtype, HT_LAUNCH(cuda, (take_first<T>), ht_grid_for(n, THREADS), THREADS, 0, (const T *)x,
                                         (T *)h.first, B, h.seq, h.C))
     ht_cuda_norm_forward(cuda, &h.norm, h.first, h.norm_out, h.stats);
@@ -148,6 +152,7 @@ void ht_cuda_classifier_backward(const struct ht_cuda_args *args, const void *pa
     struct ht_grad_type type = {args->grad, args->grad_store};
     int64_t B = args->batch, n = B * h.C, K = h.classes.out;
     int64_t stride = args->dtype == HT_F32 ? h.stride : 2 * h.stride; /* ht_cuda_cross_entropy */
+    int64_t n_own = ht_cuda_own_rows(args) * h.C;
     ht_cuda_workspace_of(args->model, args->model->layers + 1, B, args->seq, args->dtype, true, &w);
     void *dnorm = (char *)workspace + w.narrow, *dpooled = h.pools ? (char *)workspace + w.pooled : dnorm;
     void *dfirst = (char *)workspace + w.first;
@@ -160,8 +165,8 @@ void ht_cuda_classifier_backward(const struct ht_cuda_args *args, const void *pa
     }
     struct ht_cuda_norm_grad g = {args->grad, args->grad_store, h.grad[NORM_W], h.grad[NORM_B], columns};
     ht_cuda_norm_backward(cuda, &h.norm, h.first, dnorm, h.stats, NULL, dfirst, &g);
-    HT_WITH_TYPE(args->dtype, HT_LAUNCH(cuda, (put_first<T>), ht_grid_for(n * h.seq, THREADS), THREADS, 0,
-                                        (const T *)dfirst, (T *)dx, B, h.seq, h.C))
+    HT_WITH_TYPE(args->dtype, HT_LAUNCH(cuda, (put_first<T>), ht_grid_for(n_own, THREADS), THREADS, 0,
+                                        (const T *)dfirst, (T *)dx, ht_cuda_first_row(args), n_own, h.seq, h.C))
     ht_cuda_linear_grad(&h.args, &h.classes, h.pooled, dlogits, stride, h.grad[CLASSES_W], NULL, columns);
     HT_WITH_TYPE(args->dtype, HT_LAUNCH(cuda, (sum_biases<T>), ht_grid_for(K, THREADS), THREADS, 0, (const T *)dlogits,
                                         type, h.grad[CLASSES_B], B, K, stride))

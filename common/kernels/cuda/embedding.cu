@@ -10,13 +10,28 @@
 
 enum { THREADS = 256 };
 
+/* The rows of a vocabulary that a token table has: [first, first + count). */
+struct tokens_of {
+    int64_t first, count;
+    __device__ __forceinline__ bool has(int32_t token) const
+    {
+        return token >= first && token - first < count;
+    }
+};
+
 template <class T, int N>
-__global__ void embed(const int32_t *tokens, const T *wte, const T *wpe, const T *wtype, T *out, int64_t seq, int64_t C)
+__global__ void embed(const int32_t *tokens, struct tokens_of table, const T *wte, const T *wpe, const T *wtype, T *out,
+                      int64_t seq, int64_t C)
 {
     int64_t row = blockIdx.x;
-    const T *token = wte + tokens[row] * C, *position = wpe ? wpe + row % seq * C : NULL;
+    bool has = table.has(tokens[row]);
+    const T *token = has ? wte + (tokens[row] - table.first) * C : NULL, *position = wpe ? wpe + row % seq * C : NULL;
     for (int64_t i = threadIdx.x; i < C / N; i += blockDim.x) {
-        ht_pack<T, N> a = ht_pack_at<T, N>(token + i * N);
+        ht_pack<T, N> a;
+        if (has)
+            a = ht_pack_at<T, N>(token + i * N);
+        else
+            for (int k = 0; k < N; k++) a.x[k] = ht_store<T>(0);
         if (position) {
             ht_pack<T, N> b = ht_pack_at<T, N>(position + i * N);
             for (int k = 0; k < N; k++) a.x[k] = ht_store<T>(ht_load(a.x[k]) + ht_load(b.x[k]));
@@ -29,19 +44,39 @@ __global__ void embed(const int32_t *tokens, const T *wte, const T *wpe, const T
     }
 }
 
-void ht_cuda_embed(struct ht_cuda *cuda, enum ht_dtype dtype, const int32_t *tokens, const void *wte, const void *wpe,
-                   const void *wtype, void *out, int64_t batch, int64_t seq, int64_t C)
+void ht_cuda_embed(struct ht_cuda *cuda, enum ht_dtype dtype, const int32_t *tokens, int64_t first, int64_t vocab,
+                   const void *wte, const void *wpe, const void *wtype, void *out, int64_t batch, int64_t seq,
+                   int64_t C)
 {
+    struct tokens_of table = {first, vocab};
     dim3 grid((unsigned)(batch * seq));
     HT_WITH_TYPE(dtype, {
         enum { N = ht_wide<T>::N };
         if (ht_is_wide<T>(C, wte, wpe, out) && (uintptr_t)wtype % 16 == 0)
-            HT_LAUNCH(cuda, (embed<T, N>), grid, ht_row_threads(C / N), 0, tokens, (const T *)wte, (const T *)wpe,
-                      (const T *)wtype, (T *)out, seq, C);
+            HT_LAUNCH(cuda, (embed<T, N>), grid, ht_row_threads(C / N), 0, tokens, table, (const T *)wte,
+                      (const T *)wpe, (const T *)wtype, (T *)out, seq, C);
         else
-            HT_LAUNCH(cuda, (embed<T, 1>), grid, ht_row_threads(C), 0, tokens, (const T *)wte, (const T *)wpe,
-                      (const T *)wtype, (T *)out, seq, C);
+            HT_LAUNCH(cuda, (embed<T, 1>), grid, ht_row_threads(C), 0, tokens, table, (const T *)wte,
+                      (const T *)wpe, (const T *)wtype, (T *)out, seq, C);
     })
+}
+
+/* Adds positions and the first type to rows that begin at row `begin` of the micro-batch; each sum is rounded. */
+template <class T>
+__global__ void add_positions(T *y, const T *wpe, const T *wtype, int64_t begin, int64_t n, int64_t seq, int64_t C)
+{
+    HT_EACH(i, n)
+    {
+        T sum = ht_store<T>(ht_load(y[i]) + ht_load(wpe[(begin + i / C) % seq * C + i % C]));
+        y[i] = wtype ? ht_store<T>(ht_load(sum) + ht_load(wtype[i % C])) : sum;
+    }
+}
+
+void ht_cuda_add_positions(struct ht_cuda *cuda, enum ht_dtype dtype, void *y, const void *wpe, const void *wtype,
+                           int64_t begin, int64_t n_rows, int64_t seq, int64_t C)
+{
+    HT_WITH_TYPE(dtype, HT_LAUNCH(cuda, (add_positions<T>), ht_grid_for(n_rows * C, THREADS), THREADS, 0, (T *)y,
+                                  (const T *)wpe, (const T *)wtype, begin, n_rows * C, seq, C))
 }
 
 /* ---- backward: positions ---- */
@@ -67,15 +102,18 @@ __global__ void embed_positions(const T *dout, struct ht_grad_type type, void *d
 /* ---- backward: tokens ---- */
 
 /* Layout of the scratch: at (V), then places (B T). Token v's bucket is places [at[v - 1], at[v]), once they are
-   filled. */
+   filled; v counts from the table's first token. Rows of other tokens are in no bucket. */
 int64_t ht_cuda_embed_scratch_bytes(int64_t n_tokens, int64_t vocab)
 {
     return (vocab + n_tokens) * (int64_t)sizeof(int32_t);
 }
 
-static __global__ void count_tokens(const int32_t *tokens, int64_t n, int32_t *at)
+static __global__ void count_tokens(const int32_t *tokens, struct tokens_of table, int64_t n, int32_t *at)
 {
-    HT_EACH(i, n) atomicAdd(&at[tokens[i]], 1); /* integers, so any order gives the same sum */
+    HT_EACH(i, n)
+    {
+        if (table.has(tokens[i])) atomicAdd(&at[tokens[i] - table.first], 1); /* integers: any order, the same sum */
+    }
 }
 
 enum { SCANNERS = 1024, SCAN = 4 }; /* threads of a block; counts of a thread in a turn */
@@ -111,9 +149,13 @@ static __global__ void __launch_bounds__(SCANNERS) begin_buckets(int32_t *at, in
 }
 
 /* Fills the buckets in any order; `at` then has their ends. */
-static __global__ void fill_buckets(const int32_t *tokens, int64_t n, int32_t *at, int32_t *places)
+static __global__ void fill_buckets(const int32_t *tokens, struct tokens_of table, int64_t n, int32_t *at,
+                                    int32_t *places)
 {
-    HT_EACH(i, n) places[atomicAdd(&at[tokens[i]], 1)] = (int32_t)i;
+    HT_EACH(i, n)
+    {
+        if (table.has(tokens[i])) places[atomicAdd(&at[tokens[i] - table.first], 1)] = (int32_t)i;
+    }
 }
 
 enum { SUMMERS = 128, LIST = 2048, ROWS = 4 }; /* threads of a block; positions that it sorts; rows loaded at once */
@@ -186,14 +228,17 @@ static __device__ __forceinline__ void add_rows(float sum[N], const int32_t *lis
    a piece of the columns. */
 template <class T, int N>
 __global__ void __launch_bounds__(SUMMERS, 6)
-    embed_tokens(const int32_t *tokens, const int32_t *at, const int32_t *places, const T *dout,
-                 struct ht_grad_type type, void *dwte, bool tied, int64_t n_tokens, int64_t C)
+    embed_tokens(const int32_t *tokens, struct tokens_of table, const int32_t *at, const int32_t *places,
+                 const T *dout, struct ht_grad_type type, void *dwte, bool tied, int64_t n_tokens, int64_t C)
 {
     __shared__ int32_t list[LIST];
-    int32_t token = tokens[places[blockIdx.x]], begin = token ? at[token - 1] : 0;
+    if ((int32_t)blockIdx.x >= at[table.count - 1]) return;
+    int32_t token = tokens[places[blockIdx.x]];
+    int64_t row = token - table.first;
+    int32_t begin = row ? at[row - 1] : 0;
     if ((int32_t)blockIdx.x != begin) return;
-    int n = at[token] - begin;
-    int64_t c = ((int64_t)blockIdx.y * SUMMERS + threadIdx.x) * N, to = token * C + c;
+    int n = at[row] - begin;
+    int64_t c = ((int64_t)blockIdx.y * SUMMERS + threadIdx.x) * N, to = row * C + c;
     bool mine = c < C;
     float sum[N];
     for (int k = 0; k < N; k++) sum[k] = tied && mine ? ht_get(type.store, dwte, to + k) : 0;
@@ -211,13 +256,13 @@ __global__ void __launch_bounds__(SUMMERS, 6)
 }
 
 template <class T, int N>
-static void embed_backward_as(struct ht_cuda *cuda, const int32_t *tokens, const T *dout, struct ht_grad_type type,
+static void embed_backward_as(struct ht_cuda *cuda, const int32_t *tokens, struct tokens_of table, const T *dout, struct ht_grad_type type,
                               void *dwte, void *dwpe, bool tied, int64_t batch, int64_t seq, int64_t C, int64_t max_seq,
                               const int32_t *at, const int32_t *places)
 {
     int64_t n = batch * seq;
     dim3 grid((unsigned)n, (unsigned)((C / N + SUMMERS - 1) / SUMMERS));
-    HT_LAUNCH(cuda, (embed_tokens<T, N>), grid, dim3(SUMMERS), 0, tokens, at, places, dout, type, dwte, tied, n, C);
+    HT_LAUNCH(cuda, (embed_tokens<T, N>), grid, dim3(SUMMERS), 0, tokens, table, at, places, dout, type, dwte, tied, n, C);
     if (dwpe)
         HT_LAUNCH(cuda, (embed_positions<T, N>), ht_grid_for(max_seq * C / N, THREADS), THREADS, 0, dout, type, dwpe,
                   batch, seq, C, max_seq);
@@ -231,22 +276,23 @@ void ht_cuda_zero(struct ht_cuda *cuda, void *x, int64_t bytes)
 
 void ht_cuda_embed_backward(struct ht_cuda *cuda, enum ht_dtype dtype, const int32_t *tokens, const void *dout,
                             enum ht_dtype grad, enum ht_dtype store, void *dwte, void *dwpe, bool tied, int64_t batch,
-                            int64_t seq, int64_t C, int64_t vocab, int64_t max_seq, int32_t *scratch)
+                            int64_t seq, int64_t C, int64_t first, int64_t vocab, int64_t max_seq, int32_t *scratch)
 {
+    struct tokens_of table = {first, vocab};
     struct ht_grad_type type = {grad, store};
     int64_t n = batch * seq;
     int32_t *at = scratch, *places = at + vocab;
     if (!tied) ht_cuda_zero(cuda, dwte, vocab * C * ht_dtype_bytes(store));
     ht_cuda_zero(cuda, at, vocab * (int64_t)sizeof(*at));
-    HT_LAUNCH(cuda, count_tokens, ht_grid_for(n, THREADS), THREADS, 0, tokens, n, at);
+    HT_LAUNCH(cuda, count_tokens, ht_grid_for(n, THREADS), THREADS, 0, tokens, table, n, at);
     HT_LAUNCH(cuda, begin_buckets, dim3(1), dim3(SCANNERS), 0, at, vocab);
-    HT_LAUNCH(cuda, fill_buckets, ht_grid_for(n, THREADS), THREADS, 0, tokens, n, at, places);
+    HT_LAUNCH(cuda, fill_buckets, ht_grid_for(n, THREADS), THREADS, 0, tokens, table, n, at, places);
     HT_WITH_TYPE(dtype, {
         if (ht_is_wide<T>(C, dout))
-            embed_backward_as<T, ht_wide<T>::N>(cuda, tokens, (const T *)dout, type, dwte, dwpe, tied, batch, seq, C,
+            embed_backward_as<T, ht_wide<T>::N>(cuda, tokens, table, (const T *)dout, type, dwte, dwpe, tied, batch, seq, C,
                                                 max_seq, at, places);
         else
-            embed_backward_as<T, 1>(cuda, tokens, (const T *)dout, type, dwte, dwpe, tied, batch, seq, C, max_seq, at,
+            embed_backward_as<T, 1>(cuda, tokens, table, (const T *)dout, type, dwte, dwpe, tied, batch, seq, C, max_seq, at,
                                     places);
     })
 }

@@ -70,16 +70,21 @@ void ht_cuda_accumulate(struct ht_cuda *cuda, enum ht_dtype acc_type, void *acc,
 
 /* ---- embedding (embedding.cu) and loss (loss.cu) ---- */
 
-/* Computes out (B,T,C) = wte[token] + wpe[position] + wtype[0]; wpe and wtype may be NULL. */
-void ht_cuda_embed(struct ht_cuda *cuda, enum ht_dtype dtype, const int32_t *tokens, const void *wte, const void *wpe,
-                   const void *wtype, void *out, int64_t batch, int64_t seq, int64_t C);
-/* Computes dwte (V,C), which is added to when `tied`, else written, and dwpe, NULL or (max_seq, C), written. A row's
+/* Computes out (B,T,C) = wte[token - first] + wpe[position] + wtype[0]; wpe and wtype may be NULL. The table has the
+   tokens [first, first + vocab): a whole model's all, so first is 0, a part's some. Rows of other tokens begin at 0. */
+void ht_cuda_embed(struct ht_cuda *cuda, enum ht_dtype dtype, const int32_t *tokens, int64_t first, int64_t vocab,
+                   const void *wte, const void *wpe, const void *wtype, void *out, int64_t batch, int64_t seq,
+                   int64_t C);
+/* Computes y = y + wpe[position] + wtype[0] (NULL: none) of n_rows rows, the first of which is row `begin` of B T. */
+void ht_cuda_add_positions(struct ht_cuda *cuda, enum ht_dtype dtype, void *y, const void *wpe, const void *wtype,
+                           int64_t begin, int64_t n_rows, int64_t seq, int64_t C);
+/* Computes dwte (vocab,C) of such a table, which is added to when `tied`, else written, and dwpe, NULL or (max_seq, C), written. A row's
    gradients are summed in the order of the tokens, from the old value if there is one, and rounded once. scratch:
    int32, ht_cuda_embed_scratch_bytes(batch * seq, vocab). Fewer than 2^31 tokens. */
 int64_t ht_cuda_embed_scratch_bytes(int64_t n_tokens, int64_t vocab);
 void ht_cuda_embed_backward(struct ht_cuda *cuda, enum ht_dtype dtype, const int32_t *tokens, const void *dout,
                             enum ht_dtype grad, enum ht_dtype store, void *dwte, void *dwpe, bool tied, int64_t batch,
-                            int64_t seq, int64_t C, int64_t vocab, int64_t max_seq, int32_t *scratch);
+                            int64_t seq, int64_t C, int64_t first, int64_t vocab, int64_t max_seq, int32_t *scratch);
 
 /*
  * Turns logits (n_rows, V), FP32, rows `stride` apart, into their own gradient in place: (softmax - onehot(target))
@@ -89,6 +94,14 @@ void ht_cuda_embed_backward(struct ht_cuda *cuda, enum ht_dtype dtype, const int
  */
 void ht_cuda_cross_entropy(struct ht_cuda *cuda, enum ht_dtype dtype, float *logits, const int32_t *targets,
                            int64_t n_rows, int64_t V, int64_t stride, float scale, double *row_loss);
+/* The same of a part that has the logits of tokens [first, first + V), in two steps. Computes mine (n_rows, 2): each
+   row's log-sum-exp, and the target's logit or 0. */
+void ht_cuda_part_peaks(struct ht_cuda *cuda, const float *logits, const int32_t *targets, int64_t first,
+                        int64_t n_rows, int64_t V, int64_t stride, float *mine);
+/* Computes what ht_cuda_cross_entropy does, from the `mine` of all parts: theirs (parts, n_rows, 2). */
+void ht_cuda_part_cross_entropy(struct ht_cuda *cuda, enum ht_dtype dtype, float *logits, const int32_t *targets,
+                                int64_t first, int64_t n_rows, int64_t V, int64_t stride, float scale,
+                                const float *theirs, int64_t parts, double *row_loss);
 /* Writes zeros. */
 void ht_cuda_zero(struct ht_cuda *cuda, void *x, int64_t bytes);
 /* Adds up n values in a fixed order, by one block, into *sum. */

@@ -5,6 +5,7 @@
  *   - Buffers are device memory, tokens, targets and *loss_sum too; a call returns before its work has begun.
  *   - The workspace is ht_cuda_unit_workspace_bytes, of a block's sub-ops ht_cuda_block_workspace_bytes, not the CPU's.
  *   - With 16-bit storage ht_cuda_head_forward leaves the logits' gradient in 16 bits (ht_cuda_ops.h).
+ *   - A tensor-parallel part exchanges what the CPU's does, at the same places, through args->link, and waits there.
  *   - Matrix products of 16-bit types take 16-bit gradients of parameters only of that same type, or FP32.
  *
  * Tokens outside [0, V) would be read as addresses: the caller must have checked them.
@@ -13,6 +14,7 @@
 #define HT_CUDA_UNIT_H
 
 #include "common/kernels/cuda/ht_cuda.h"
+#include "common/kernels/part_link.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -21,9 +23,10 @@ extern "C" {
 struct ht_cuda_args {
     struct ht_cuda *cuda;
     const struct ht_model *model;
-    int64_t batch, seq;             /* B, T; T <= model->max_seq */
-    enum ht_dtype dtype;            /* storage of parameters, activations and their gradients */
-    enum ht_dtype grad, grad_store; /* parameter gradients: rounded to, stored as (`grad`, or F32) */
+    int64_t batch, seq;              /* B, T; T <= model->max_seq */
+    enum ht_dtype dtype;             /* storage of parameters, activations and their gradients */
+    enum ht_dtype grad, grad_store;  /* parameter gradients: rounded to, stored as (`grad`, or F32) */
+    const struct ht_part_link *link; /* for a model in parts */
 };
 
 int64_t ht_cuda_unit_workspace_bytes(const struct ht_model *m, int64_t unit, int64_t batch, int64_t seq,

@@ -14,21 +14,31 @@ static int64_t sums_bytes(int64_t C, int64_t wide)
     return norm > bias ? norm : bias;
 }
 
+/* Takes what parts that cut rows need beside the others. */
+static void take_rows(struct ht_cuda_workspace *w, const struct ht_model *m, int64_t rows, int64_t e, bool backward)
+{
+    if (!ht_model_cuts_rows(m)) return;
+    take(w, &w->rows, rows * m->width * e);
+    if (backward) take(w, &w->own, ht_model_rows(m, rows) * m->width * e);
+}
+
 void ht_cuda_block_workspace_of(const struct ht_model *m, unsigned sub_ops, int64_t batch, int64_t seq,
                                 enum ht_dtype dtype, bool backward, struct ht_cuda_workspace *out)
 {
     int64_t e = ht_dtype_bytes(dtype), rows = batch * seq, C = m->width;
+    unsigned products = 1u << HT_SUB_QKV | 1u << HT_SUB_PROJ | 1u << HT_SUB_FC1 | 1u << HT_SUB_FC2;
     bool attends = sub_ops >> HT_SUB_ATTENTION & 1, feeds = sub_ops >> HT_SUB_FC1 & 1;
-    int64_t fc1 = feeds ? (m->arch == HT_ARCH_LLAMA ? 2 : 1) * m->ffn : 0;
-    int64_t qkv = attends ? C + 2 * ht_model_kv_width(m) : 0, wide = fc1 > qkv ? fc1 : qkv;
+    int64_t fc1 = feeds ? (m->arch == HT_ARCH_LLAMA ? 2 : 1) * ht_model_ffn(m) : 0, Q = ht_model_q_width(m);
+    int64_t qkv = attends ? Q + 2 * ht_model_kv_width(m) : 0, wide = fc1 > qkv ? fc1 : qkv;
     struct ht_cuda_workspace w = {};
     if (backward) {
         take(&w, &w.wide, rows * wide * e);
         take(&w, &w.narrow, rows * C * e);
-        if (attends) take(&w, &w.attention, rows * C * e);
+        if (attends) take(&w, &w.attention, rows * Q * e);
         take(&w, &w.columns, sums_bytes(C, wide > C ? wide : C));
     }
     if (attends) take(&w, &w.scratch, ht_cuda_attention_scratch_bytes(m, batch, seq, backward));
+    if (sub_ops & products) take_rows(&w, m, rows, e, backward);
     *out = w;
 }
 
@@ -44,10 +54,12 @@ void ht_cuda_workspace_of(const struct ht_model *m, int64_t unit, int64_t batch,
             take(&w, &w.patches, rows * ht_model_patch_width(m) * e);
             if (backward) take(&w, &w.positions, seq * C * (int64_t)sizeof(float));
             if (backward) take(&w, &w.columns, ht_cuda_column_scratch_bytes(C));
+            if (backward) take_rows(&w, m, rows, e, false);
             break;
         }
-        if (backward) w.bytes = (ht_cuda_embed_scratch_bytes(rows, m->vocab) + 63) / 64 * 64;
+        if (backward) w.bytes = (ht_cuda_embed_scratch_bytes(rows, ht_model_vocab(m)) + 63) / 64 * 64;
         if (backward && m->arch == HT_ARCH_BERT) take(&w, &w.columns, ht_cuda_column_scratch_bytes(C));
+        take_rows(&w, m, rows, e, false);
         break;
     case HT_UNIT_BLOCK:
         ht_cuda_block_workspace_of(m, HT_ALL_SUB_OPS, batch, seq, dtype, backward, &w);
@@ -60,7 +72,10 @@ void ht_cuda_workspace_of(const struct ht_model *m, int64_t unit, int64_t batch,
             if (m->classes) take(&w, &w.first, batch * C * e);
         } else {
             take(&w, &w.row_loss, head_rows * (int64_t)sizeof(double));
+            if (ht_model_parts(m) > 1 && !m->classes)
+                take(&w, &w.part_rows, (1 + ht_model_parts(m)) * rows * 2 * (int64_t)sizeof(float));
         }
+        if (!backward || !m->classes) take_rows(&w, m, rows, e, backward);
         break;
     }
     *out = w;

@@ -67,9 +67,26 @@ static __device__ struct peak row_peak(const float *x, int64_t V, float *kept)
     return p;
 }
 
-/* Writes a gradient of type T over logits that the block has read. ONCE: the row lies in dynamic shared memory, where
-   each thread finds the logits that it has put there. Otherwise all threads read a turn's logits again before any of
-   them writes, and a turn writes at or before the addresses that it read. Both forms give the same bits. */
+/* Writes d[c] = exp(x[c] - max) factor, less `scale` at the target, over logits that the block has read. ONCE: `from` is
+   the row in dynamic shared memory, where each thread finds the logits that it has put there. Otherwise all threads read
+   a turn's logits again before any of them writes, and a turn writes at or before the addresses that it read. Both forms
+   give the same bits. */
+template <class T, bool ONCE>
+static __device__ __forceinline__ void put_gradient(const float *from, T *d, int64_t V, int64_t target, float max,
+                                                    float factor, float scale)
+{
+    for (int64_t first = 0; first < V; first += (int64_t)blockDim.x * N) {
+        float v[N];
+        read(from, first, V, v);
+        if (!ONCE && sizeof(T) < sizeof(float)) __syncthreads();
+#pragma unroll
+        for (int k = 0; k < N; k++) {
+            int64_t c = first + k * (int64_t)blockDim.x + threadIdx.x;
+            if (c < V) d[c] = ht_store<T>(expf(v[k] - max) * factor - (c == target ? scale : 0));
+        }
+    }
+}
+
 template <class T, bool ONCE>
 __global__ void __launch_bounds__(MOST_THREADS)
     cross_entropy(float *logits, const int32_t *targets, int64_t V, int64_t stride, float scale, double *row_loss)
@@ -77,22 +94,42 @@ __global__ void __launch_bounds__(MOST_THREADS)
     HT_DYNAMIC_SHARED(float, kept);
     int64_t row = blockIdx.x;
     float *x = logits + row * stride;
-    T *d = (T *)x;
     int64_t target = targets[row];
     float picked = x[target];
     struct peak p = row_peak(x, V, ONCE ? kept : NULL);
     if (threadIdx.x == 0) row_loss[row] = log((double)p.sum) + ((double)p.max - (double)picked);
-    float factor = scale / p.sum;
-    for (int64_t first = 0; first < V; first += (int64_t)blockDim.x * N) {
-        float v[N];
-        read(ONCE ? kept : x, first, V, v);
-        if (!ONCE && sizeof(T) < sizeof(float)) __syncthreads();
-#pragma unroll
-        for (int k = 0; k < N; k++) {
-            int64_t c = first + k * (int64_t)blockDim.x + threadIdx.x;
-            if (c < V) d[c] = ht_store<T>(expf(v[k] - p.max) * factor - (c == target ? scale : 0));
-        }
+    put_gradient<T, ONCE>(ONCE ? kept : x, (T *)x, V, target, p.max, scale / p.sum, scale);
+}
+
+/* ---- a part's tokens ---- */
+
+static __global__ void __launch_bounds__(MOST_THREADS)
+    part_peaks(const float *logits, const int32_t *targets, int64_t first, int64_t V, int64_t stride, float *mine)
+{
+    int64_t row = blockIdx.x, target = targets[row] - first;
+    const float *x = logits + row * stride;
+    struct peak p = row_peak(x, V, NULL);
+    if (threadIdx.x > 0) return;
+    mine[2 * row] = p.max + logf(p.sum);
+    mine[2 * row + 1] = target >= 0 && target < V ? x[target] : 0;
+}
+
+/* Every part adds up in the same order, so all have the same loss. */
+template <class T>
+__global__ void __launch_bounds__(MOST_THREADS)
+    part_cross_entropy(float *logits, const int32_t *targets, int64_t first, int64_t V, int64_t stride, float scale,
+                       const float *theirs, int64_t parts, double *row_loss)
+{
+    int64_t row = blockIdx.x, rows = gridDim.x;
+    float *x = logits + row * stride;
+    double max = theirs[2 * row], sum = 0, picked = 0;
+    for (int64_t q = 1; q < parts; q++) max = fmax(max, (double)theirs[2 * (q * rows + row)]);
+    for (int64_t q = 0; q < parts; q++) {
+        sum += exp((double)theirs[2 * (q * rows + row)] - max);
+        picked += theirs[2 * (q * rows + row) + 1];
     }
+    if (threadIdx.x == 0) row_loss[row] = log(sum) + (max - picked);
+    put_gradient<T, false>(x, (T *)x, V, targets[row] - first, (float)max, (float)(scale / sum), scale);
 }
 
 /* Returns the shared memory that a block of the current device may have, in bytes. */
@@ -105,12 +142,18 @@ static int64_t most_shared(struct ht_cuda *cuda)
     return HT_LIMIT(shared, bytes);
 }
 
+static unsigned threads_for(int64_t V)
+{
+    int64_t warps = (V + HT_WARP * N - 1) / (HT_WARP * N);
+    return (unsigned)(warps * HT_WARP < MOST_THREADS ? warps * HT_WARP : (int64_t)MOST_THREADS);
+}
+
 template <class T>
 static void launch(struct ht_cuda *cuda, float *logits, const int32_t *targets, int64_t n_rows, int64_t V,
                    int64_t stride, float scale, double *row_loss)
 {
-    int64_t bytes = V * (int64_t)sizeof(float), warps = (V + HT_WARP * N - 1) / (HT_WARP * N);
-    unsigned threads = (unsigned)(warps * HT_WARP < MOST_THREADS ? warps * HT_WARP : (int64_t)MOST_THREADS);
+    int64_t bytes = V * (int64_t)sizeof(float);
+    unsigned threads = threads_for(V);
     if (bytes + STATIC_BYTES <= most_shared(cuda)) {
         HT_ALLOW_SHARED(cuda, (cross_entropy<T, true>), bytes);
         HT_LAUNCH(cuda, (cross_entropy<T, true>), dim3((unsigned)n_rows), dim3(threads), bytes, logits, targets, V,
@@ -125,6 +168,21 @@ void ht_cuda_cross_entropy(struct ht_cuda *cuda, enum ht_dtype dtype, float *log
                            int64_t n_rows, int64_t V, int64_t stride, float scale, double *row_loss)
 {
     HT_WITH_TYPE(dtype, launch<T>(cuda, logits, targets, n_rows, V, stride, scale, row_loss))
+}
+
+void ht_cuda_part_peaks(struct ht_cuda *cuda, const float *logits, const int32_t *targets, int64_t first,
+                        int64_t n_rows, int64_t V, int64_t stride, float *mine)
+{
+    HT_LAUNCH(cuda, part_peaks, dim3((unsigned)n_rows), dim3(threads_for(V)), 0, logits, targets, first, V, stride,
+              mine);
+}
+
+void ht_cuda_part_cross_entropy(struct ht_cuda *cuda, enum ht_dtype dtype, float *logits, const int32_t *targets,
+                                int64_t first, int64_t n_rows, int64_t V, int64_t stride, float scale,
+                                const float *theirs, int64_t parts, double *row_loss)
+{
+    HT_WITH_TYPE(dtype, HT_LAUNCH(cuda, (part_cross_entropy<T>), dim3((unsigned)n_rows), dim3(threads_for(V)), 0,
+                                  logits, targets, first, V, stride, scale, theirs, parts, row_loss))
 }
 
 static __global__ void sum_all(const double *x, int64_t n, double *sum)

@@ -17,6 +17,8 @@ struct ht_cuda_workspace {
     int64_t pooled, first;           /* classifier backward: gradients of the pooler and of the first rows (B,C) */
     int64_t patches;                 /* ViT's embedding: (B,T,P) */
     int64_t positions;               /* its backward: sums over sequences (T,C), FP32 */
+    int64_t part_rows;               /* head forward of a part: as in struct ht_workspace_layout */
+    int64_t rows, own;               /* parts that cut rows: (B,T,C); backward: the part's rows of a sum */
     int64_t bytes;
 };
 void ht_cuda_workspace_of(const struct ht_model *m, int64_t unit, int64_t batch, int64_t seq, enum ht_dtype dtype,
@@ -53,6 +55,27 @@ void ht_cuda_patches_forward(const struct ht_cuda_args *args, const unsigned cha
                              void *out, void *workspace);
 void ht_cuda_patches_backward(const struct ht_cuda_args *args, const unsigned char *images, const void *dout,
                               void *grad, void *workspace);
+
+/*
+ * Exchanges between parts (parts.cu), as common/kernels/part_sum.h has them. All but ht_cuda_add_rows wait for the
+ * stream. They do nothing after a failure.
+ */
+void ht_cuda_sum_parts(const struct ht_cuda_args *args, void *data); /* nothing for a whole model */
+void ht_cuda_gather_rows(const struct ht_cuda_args *args, const void *mine, void *all);
+void ht_cuda_scatter_rows(const struct ht_cuda_args *args, const void *all, void *mine);
+/* Adds the part's own rows of a term, in place. */
+void ht_cuda_add_rows(const struct ht_cuda_args *args, void *to, const void *term);
+void ht_cuda_sum_norm_grads(const struct ht_cuda_args *args, void *weight, void *bias);
+/* Returns the number of rows that the part has, of B T. */
+static inline int64_t ht_cuda_own_rows(const struct ht_cuda_args *args)
+{
+    return ht_model_rows(args->model, args->batch * args->seq);
+}
+/* Returns the first of them; 0 for a part that has all rows. */
+static inline int64_t ht_cuda_first_row(const struct ht_cuda_args *args)
+{
+    return ht_model_cuts_rows(args->model) ? args->model->part * ht_cuda_own_rows(args) : 0;
+}
 
 /* Returns true when the types are supported together; otherwise false, and records an error. */
 bool ht_cuda_types_fit(const struct ht_cuda_args *args);
