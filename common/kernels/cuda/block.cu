@@ -22,7 +22,7 @@ struct kept {
 struct block {
     const struct ht_cuda_args *args;
     struct ht_cuda *cuda;
-    int64_t rows, C, Q, F, W, E; /* B T; widths of the stream, and of the part's attention, gelu, qkv, fc1 */
+    int64_t rows, C, Q, F, W, E;        /* B T; widths of the stream, and of the part's attention, gelu, qkv, fc1 */
     bool llama, post_norm, first, cuts; /* first: the part that adds residuals and biases */
     struct ht_cuda_norm norm1, norm2;
     struct ht_cuda_linear qkv, proj, fc1, fc2;
@@ -42,7 +42,8 @@ static float *behind(void *first_at, struct ht_act_part first, struct ht_act_par
 
 static struct ht_cuda_norm norm_of(const struct block *b, const void *weight, const void *bias)
 {
-    struct ht_cuda_norm n = {b->args->dtype, ht_cuda_own_rows(b->args), b->C, weight, bias, (float)b->args->model->norm_eps};
+    struct ht_cuda_norm n = {b->args->dtype, ht_cuda_own_rows(b->args),      b->C, weight,
+                             bias,           (float)b->args->model->norm_eps};
     return n;
 }
 

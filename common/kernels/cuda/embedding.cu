@@ -13,10 +13,7 @@ enum { THREADS = 256 };
 /* The rows of a vocabulary that a token table has: [first, first + count). */
 struct tokens_of {
     int64_t first, count;
-    __device__ __forceinline__ bool has(int32_t token) const
-    {
-        return token >= first && token - first < count;
-    }
+    __device__ __forceinline__ bool has(int32_t token) const { return token >= first && token - first < count; }
 };
 
 template <class T, int N>
@@ -56,8 +53,8 @@ void ht_cuda_embed(struct ht_cuda *cuda, enum ht_dtype dtype, const int32_t *tok
             HT_LAUNCH(cuda, (embed<T, N>), grid, ht_row_threads(C / N), 0, tokens, table, (const T *)wte,
                       (const T *)wpe, (const T *)wtype, (T *)out, seq, C);
         else
-            HT_LAUNCH(cuda, (embed<T, 1>), grid, ht_row_threads(C), 0, tokens, table, (const T *)wte,
-                      (const T *)wpe, (const T *)wtype, (T *)out, seq, C);
+            HT_LAUNCH(cuda, (embed<T, 1>), grid, ht_row_threads(C), 0, tokens, table, (const T *)wte, (const T *)wpe,
+                      (const T *)wtype, (T *)out, seq, C);
     })
 }
 
@@ -228,8 +225,8 @@ static __device__ __forceinline__ void add_rows(float sum[N], const int32_t *lis
    a piece of the columns. */
 template <class T, int N>
 __global__ void __launch_bounds__(SUMMERS, 6)
-    embed_tokens(const int32_t *tokens, struct tokens_of table, const int32_t *at, const int32_t *places,
-                 const T *dout, struct ht_grad_type type, void *dwte, bool tied, int64_t n_tokens, int64_t C)
+    embed_tokens(const int32_t *tokens, struct tokens_of table, const int32_t *at, const int32_t *places, const T *dout,
+                 struct ht_grad_type type, void *dwte, bool tied, int64_t n_tokens, int64_t C)
 {
     __shared__ int32_t list[LIST];
     if ((int32_t)blockIdx.x >= at[table.count - 1]) return;
@@ -256,13 +253,14 @@ __global__ void __launch_bounds__(SUMMERS, 6)
 }
 
 template <class T, int N>
-static void embed_backward_as(struct ht_cuda *cuda, const int32_t *tokens, struct tokens_of table, const T *dout, struct ht_grad_type type,
-                              void *dwte, void *dwpe, bool tied, int64_t batch, int64_t seq, int64_t C, int64_t max_seq,
-                              const int32_t *at, const int32_t *places)
+static void embed_backward_as(struct ht_cuda *cuda, const int32_t *tokens, struct tokens_of table, const T *dout,
+                              struct ht_grad_type type, void *dwte, void *dwpe, bool tied, int64_t batch, int64_t seq,
+                              int64_t C, int64_t max_seq, const int32_t *at, const int32_t *places)
 {
     int64_t n = batch * seq;
     dim3 grid((unsigned)n, (unsigned)((C / N + SUMMERS - 1) / SUMMERS));
-    HT_LAUNCH(cuda, (embed_tokens<T, N>), grid, dim3(SUMMERS), 0, tokens, table, at, places, dout, type, dwte, tied, n, C);
+    HT_LAUNCH(cuda, (embed_tokens<T, N>), grid, dim3(SUMMERS), 0, tokens, table, at, places, dout, type, dwte, tied, n,
+              C);
     if (dwpe)
         HT_LAUNCH(cuda, (embed_positions<T, N>), ht_grid_for(max_seq * C / N, THREADS), THREADS, 0, dout, type, dwpe,
                   batch, seq, C, max_seq);
@@ -289,10 +287,10 @@ void ht_cuda_embed_backward(struct ht_cuda *cuda, enum ht_dtype dtype, const int
     HT_LAUNCH(cuda, fill_buckets, ht_grid_for(n, THREADS), THREADS, 0, tokens, table, n, at, places);
     HT_WITH_TYPE(dtype, {
         if (ht_is_wide<T>(C, dout))
-            embed_backward_as<T, ht_wide<T>::N>(cuda, tokens, table, (const T *)dout, type, dwte, dwpe, tied, batch, seq, C,
-                                                max_seq, at, places);
+            embed_backward_as<T, ht_wide<T>::N>(cuda, tokens, table, (const T *)dout, type, dwte, dwpe, tied, batch,
+                                                seq, C, max_seq, at, places);
         else
-            embed_backward_as<T, 1>(cuda, tokens, table, (const T *)dout, type, dwte, dwpe, tied, batch, seq, C, max_seq, at,
-                                    places);
+            embed_backward_as<T, 1>(cuda, tokens, table, (const T *)dout, type, dwte, dwpe, tied, batch, seq, C,
+                                    max_seq, at, places);
     })
 }

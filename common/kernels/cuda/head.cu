@@ -79,7 +79,8 @@ static struct head head_of(const struct ht_cuda_args *args, const void *params, 
     h.stride = ht_logits_stride(m);
     h.matrix_at = biased ? 2 * h.C : h.C;
     struct ht_cuda_norm norm = {
-        args->dtype, ht_cuda_own_rows(args), h.C, params, biased ? ht_offset(params, args->dtype, h.C) : NULL, (float)m->norm_eps};
+        args->dtype,       ht_cuda_own_rows(args), h.C, params, biased ? ht_offset(params, args->dtype, h.C) : NULL,
+        (float)m->norm_eps};
     struct ht_cuda_linear matrix = {m->tied ? wte : ht_offset(params, args->dtype, h.matrix_at), NULL, h.C, h.V};
     h.norm = norm;
     h.matrix = matrix;

@@ -14,7 +14,8 @@ static int64_t own_elements(const struct ht_cuda_args *args)
 
 void ht_cuda_sum_parts(const struct ht_cuda_args *args, void *data)
 {
-    if (is_part(args)) args->link->sum(args->link->ctx, data, args->dtype, args->batch * args->seq * args->model->width);
+    if (is_part(args))
+        args->link->sum(args->link->ctx, data, args->dtype, args->batch * args->seq * args->model->width);
 }
 
 void ht_cuda_gather_rows(const struct ht_cuda_args *args, const void *mine, void *all)

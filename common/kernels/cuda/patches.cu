@@ -6,8 +6,8 @@ enum { WEIGHT, BIAS, CLASS, POSITIONS, N_PARTS };
 
 /* Flattens patches: x (B,T,P) from images (B,c,S,S), zeros in the class tokens' rows; n elements from row `first` on. */
 template <class T>
-__global__ void flatten(const unsigned char *images, T *x, int64_t first, int64_t n, int64_t seq, int64_t channels, int64_t S,
-                        int64_t p)
+__global__ void flatten(const unsigned char *images, T *x, int64_t first, int64_t n, int64_t seq, int64_t channels,
+                        int64_t S, int64_t p)
 {
     int64_t P = channels * p * p, across = S / p;
     HT_EACH(i, n)

@@ -262,11 +262,12 @@ static void check_embed(const struct embed_case &c)
     struct buffer bt = buffer_with(tokens.data(), 4 * n), bw = put(c.dtype, wte), bp = put(c.dtype, wpe);
     struct buffer bo = room(c.dtype, n * C), bd = put(c.dtype, dout), dw = put(c.store, before);
     struct buffer dp = room(c.store, c.max_seq * C), scratch = buffer_of(ht_cuda_embed_scratch_bytes(n, c.V));
-    ht_cuda_embed(&cuda, c.dtype, (const int32_t *)bt.at(), 0, c.V, bw.at(), c.positions ? bp.at() : NULL, NULL, bo.at(), c.B,
-                  c.T, C);
+    ht_cuda_embed(&cuda, c.dtype, (const int32_t *)bt.at(), 0, c.V, bw.at(), c.positions ? bp.at() : NULL, NULL,
+                  bo.at(), c.B, c.T, C);
     expect_bits("embedding", get(c.dtype, bo), out);
     ht_cuda_embed_backward(&cuda, c.dtype, (const int32_t *)bt.at(), bd.at(), c.grad, c.store, dw.at(),
-                           c.positions ? dp.at() : NULL, c.tied, c.B, c.T, C, 0, c.V, c.max_seq, (int32_t *)scratch.at());
+                           c.positions ? dp.at() : NULL, c.tied, c.B, c.T, C, 0, c.V, c.max_seq,
+                           (int32_t *)scratch.at());
     expect_bits("dwte", get(c.store, dw), dwte);
     if (c.positions) expect_bits("dwpe", get(c.store, dp), dwpe);
     for (struct buffer *f : {&bt, &bw, &bp, &bo, &bd, &dw, &dp, &scratch}) release(*f);

@@ -409,8 +409,8 @@ static void run_on_cpu(struct part_pass *p, const std::vector<int32_t> *tokens, 
     const float *wte = c.tied ? p->p[0].data() : NULL;
     ht_embedding_forward(&a, tokens->data(), p->p[0].data(), p->eout.data(), aligned(work));
     ht_block_forward(&a, HT_ALL_SUB_OPS, p->p[1].data(), p->x.data(), &acts, p->out.data(), aligned(work));
-    ht_head_forward(&a, p->p[2].data(), wte, p->x.data(), aligned(hact), p->logits.data(), targets->data(), 64, &p->loss,
-                    aligned(work));
+    ht_head_forward(&a, p->p[2].data(), wte, p->x.data(), aligned(hact), p->logits.data(), targets->data(), 64,
+                    &p->loss, aligned(work));
     ht_head_backward(&a, p->p[2].data(), wte, p->x.data(), aligned(hact), p->logits.data(), p->hdx.data(),
                      p->hgrad.data(), c.tied ? p->ge.data() : NULL, aligned(work));
     ht_block_backward(&a, HT_ALL_SUB_OPS, p->p[1].data(), p->x.data(), &acts, p->dout.data(), p->dx.data(),
@@ -567,4 +567,5 @@ static void failures(void)
     release(b);
 }
 
-CUDA_TEST_MAIN({"blocks", blocks}, {"placement", placement}, {"ends", ends}, {"in_parts", in_parts}, {"failures", failures})
+CUDA_TEST_MAIN({"blocks", blocks}, {"placement", placement}, {"ends", ends}, {"in_parts", in_parts},
+               {"failures", failures})
