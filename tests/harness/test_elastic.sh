@@ -76,10 +76,11 @@ kill -INT $pid
 status=0
 wait $pid || status=$?
 [ $status = 130 ] && tail -n 1 err | grep -q "^hetbench: interrupted after [0-9]* of 30000 steps" || fail "Ctrl-C: status $status: $(cat err)"
-# Before the training listens to the signal, too.
+# Before the training listens to the signal, too. The last one's words are removed first: what is started may not have emptied the file yet.
+rm err
 "$hetbench" elastic fsdp "${common[@]}" --store early --steps 30000 >out 2>err &
 pid=$! status=0
-until_true grep -q "incarnation 1" err
+until_true grep -qs "incarnation 1" err
 kill -INT $pid
 wait $pid || status=$?
 [ $status = 130 ] || fail "Ctrl-C at the start: status $status: $(cat err)"

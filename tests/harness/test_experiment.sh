@@ -365,12 +365,13 @@ points=$((12 * n))
     echo "batches: [$(seq -s, 1 "$n")]"
     echo "seqs: [512, 1024]"
 } >long.yaml
+rm -f err
 status=0
 "$python" -c 'import os, signal, sys
 signal.signal(signal.SIGINT, signal.SIG_DFL)
 os.execv(sys.argv[1], sys.argv[1:])' "$hetbench" experiment long.yaml --out long >out 2>err &
 pid=$!
-until grep -q "[1-9][0-9]* of $points " err || ! kill -0 "$pid" 2>/dev/null; do sleep 0.1; done
+until grep -qs "[1-9][0-9]* of $points " err || ! kill -0 "$pid" 2>/dev/null; do sleep 0.1; done
 kill -INT "$pid" 2>/dev/null || fail "the long experiment had already ended"
 wait "$pid" || status=$?
 [ "$status" = 130 ] || fail "status $status after Ctrl-C, expected 130"

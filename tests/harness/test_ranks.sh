@@ -74,12 +74,13 @@ refused 3 "OOM at " train zero_offload "${common[@]}" --ranks 2 --device-memory 
 began() {
     rm -f err # of the training before
     # A background job of a shell ignores SIGINT unless it is told otherwise; Python resets it.
+    rm -f err # the last one's progress
     "$python" -c 'import os, signal, sys
 signal.signal(signal.SIGINT, signal.SIG_DFL)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 os.execv(sys.argv[1], sys.argv[1:])' "$hetbench" train zero_offload "${common[@]}" --steps 20000 "$@" >out 2>err &
     pid=$!
-    until grep -q '^step ' err || ! kill -0 "$pid" 2>/dev/null; do sleep 0.1; done # progress, after two seconds of training
+    until grep -qs '^step ' err || ! kill -0 "$pid" 2>/dev/null; do sleep 0.1; done # progress, after two seconds of training
 }
 
 signal=INT
