@@ -135,7 +135,7 @@ enum ht_status ht_emulation_announce(const struct ht_ranks *ranks, const struct 
     if (status != HT_OK) return status;
     double held_ns = out->scale * ((double)m.first_iteration_ns + (double)(steps - 1) * (double)m.iteration_ns);
     out->estimated_s = held_ns * 1e-9;
-    fprintf(stderr, "emulated clock: %lld step%s of %s, held %.4g times as long: about %s\n", (long long)steps,
+    fprintf(stderr, "emulated clock: %lld step%s of %s, held %.6g times as long: about %s\n", (long long)steps,
             steps == 1 ? "" : "s", ht_format_quantity(HT_TIME, (double)m.iteration_ns, each), out->scale,
             ht_format_quantity(HT_TIME, held_ns, all));
     return HT_OK;

@@ -46,12 +46,12 @@ emulated one.csv autohete --model gpt-tiny --micro-batch 2 --cluster autohete-1g
 replays autohete --model gpt-tiny --micro-batch 2 --cluster autohete-1gpu --device-memory 6MB
 grep -q "^rates (emulated)" out || fail "a replayed trace does not say that it was emulated"
 emulated one.csv zero_offload --model gpt-tiny --micro-batch 2 --cluster autohete-1gpu --control rollback
-for scale in 3000 10000 30000; do
-    ! "$hetbench" train stronghold --model gpt-tiny "${common[@]}" --micro-batch 2 --clock emu --emu-scale $scale --cluster autohete-1gpu >out 2>err ||
-        break
-done
+# What a run says does not depend on its being a valid emulation, which a busy machine may not give.
+scale=3000
+"$hetbench" train stronghold --model gpt-tiny "${common[@]}" --micro-batch 2 --clock emu --emu-scale $scale --cluster autohete-1gpu >out 2>err ||
+    tail -n 1 err | grep -q "^hetbench: INVALID emulation" || fail "stronghold: $(cat err)"
 grep -Eq "^emulated clock: every op held for $scale times its modelled cost\$" out || fail "the scale is not in the report"
-head -n 1 err | grep -Eq "^emulated clock: 3 steps of [0-9.]+ [um]s, held $scale times as long: about [0-9.]+ (s|min)\$" ||
+head -n 1 err | grep -Eq "^emulated clock: 3 steps of [0-9.]+ [um]s, held $scale times as long: about [0-9.]+ s\$" ||
     fail "there is no estimate before the run"
 grep -Eq '^  iteration .* emulated, .* simulated: [+-]' out || fail "the error is not in the report"
 
