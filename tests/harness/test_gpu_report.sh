@@ -47,7 +47,7 @@ sed -n '/^== summary/,$p' out >summary
 cp done/report.json out
 [ "$(json out 'd["parts"]["parity"]["ran"] >= 20 and d["parts"]["parity"]["ran"] == d["parts"]["parity"]["bit_identical"]')" = \
     True ] || fail "not all trainings of the rehearsal have in_memory's losses"
-[ "$(json out 'd["parts"]["ranks"]["ran"] == d["parts"]["ranks"]["as_expected"] == 18')" = True ] ||
+[ "$(json out 'd["parts"]["ranks"]["ran"] == d["parts"]["ranks"]["as_expected"] == 20')" = True ] ||
     fail "not all ranks of the rehearsal have the losses of one: $(cat done/ranks.csv)"
 [ "$(json out 'len(d["parts"]["offload"]["speedups"]) >= 1 and d["parts"]["profile"]["works"] > 10')" = True ] ||
     fail "the rehearsal has no speedup or no profile"
