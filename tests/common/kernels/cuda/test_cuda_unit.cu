@@ -292,7 +292,7 @@ static const struct unit_case large_cases[] = {
 
 /* ---- tensor-parallel parts ---- */
 
-/* What a part of the CPU's pass brings to each exchange, and gets. The GPU's pass brings the same but for rounding, and gets
+/* Records what a part of the CPU's pass brings to each exchange, and gets. The GPU's pass brings the same but for rounding, and gets
    the same: so one part runs by itself. */
 struct exchange {
     floats brought, got;
