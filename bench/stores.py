@@ -80,6 +80,8 @@ def one_round(folder, memory, model, every):
 def main():
     if len(sys.argv) not in (2, 3, 4, 5):
         sys.exit(__doc__)
+    if not pathlib.Path(sys.argv[1]).is_dir():
+        sys.exit(f"stores.py: {sys.argv[1]}: no such folder")
     rounds = int(sys.argv[2]) if len(sys.argv) > 2 else 3
     model = sys.argv[3] if len(sys.argv) > 3 else "gpt2-124m"
     model = pathlib.Path(model).resolve() if pathlib.Path(model).is_file() else model
