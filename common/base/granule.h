@@ -12,7 +12,7 @@ enum {
 /* Rounds a size >= 0 up to a multiple. */
 static inline int64_t ht_round_up(int64_t bytes, int64_t to)
 {
-    return (bytes + to - 1) / to * to;
+    return (int64_t)(((uint64_t)bytes + (uint64_t)to - 1) / (uint64_t)to * (uint64_t)to);
 }
 
 #endif

@@ -377,7 +377,7 @@ static inline int64_t ht_live_bytes(int64_t bytes)
    block. */
 static inline int64_t ht_tier_bytes(enum ht_tier tier, int64_t bytes)
 {
-    return ht_round_up(bytes, tier == HT_DISK ? HT_DISK_GRANULE : HT_MEMORY_GRANULE);
+    return tier == HT_DISK ? ht_round_up(bytes, HT_DISK_GRANULE) : ht_round_up(bytes, HT_MEMORY_GRANULE);
 }
 /* Return the bytes that the tensor of an effect, or of a resident, takes there. */
 static inline int64_t ht_effect_bytes(const struct ht_schedule *s, const struct ht_effect *e)

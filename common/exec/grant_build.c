@@ -1,0 +1,307 @@
+/* Creates grants: walks the safe sequence, and lists what each issue group asks for and each op releases. */
+#include "common/base/array.h"
+#include "common/exec/grant_state.h"
+
+#include <stdlib.h>
+
+enum { FIRST_WINDOW = 16, FIRST_NUMBERS = 64 };
+
+/* A space during the walk. */
+struct tally {
+    int64_t live[2];      /* of the safe sequence so far, in the ok branch and in the bad branch */
+    int64_t alloc, freed; /* by the current issue group, or of one member of it */
+    bool touched, frees;
+    uint32_t last[2]; /* number + 1 of the parcel last asked for, and last released; 0: none */
+};
+
+struct walk {
+    const struct ht_schedule *s;
+    int32_t node;
+    struct tally *tally; /* [n_spaces] */
+    int32_t *touched;    /* [n_spaces] spaces that the current issue group or member touches */
+    int32_t n_touched;
+    /* Hash of parcels: each entry is a number + 1, or 0; a power of two, at least half of it free. */
+    uint32_t *numbers, n_numbers, n_parcels;
+    size_t parcels_cap;
+};
+
+static struct walk begin_walk(const struct ht_schedule *s, int32_t node)
+{
+    struct walk w = {.s = s,
+                     .node = node,
+                     .tally = HT_NEW_ARRAY(struct tally, ht_n_spaces(s)),
+                     .touched = HT_NEW_ARRAY(int32_t, ht_n_spaces(s))};
+    for (int32_t i = 0; i < s->n_residents; i++) {
+        const struct ht_resident *r = &s->residents[i];
+        struct tally *t = &w.tally[ht_space(s, r->tier, r->rank)];
+        t->live[0] = t->live[1] += ht_resident_bytes(s, r);
+    }
+    return w;
+}
+
+static void end_walk(struct walk *w)
+{
+    free(w->tally);
+    free(w->touched);
+    free(w->numbers);
+}
+
+static bool is_here(const struct walk *w, int32_t op)
+{
+    return w->node < 0 || w->s->rank_node[ht_op_rank(w->s, op)] == w->node;
+}
+
+static void add_effects(struct walk *w, int32_t op)
+{
+    const struct ht_schedule *s = w->s;
+    int32_t rank = ht_op_rank(s, op);
+    const struct ht_effect *end = s->effects + s->effects_begin[op + 1];
+    for (const struct ht_effect *f = s->effects + s->effects_begin[op]; f < end; f++) {
+        if (!(f->flags & (HT_PRODUCE | HT_RELEASE))) continue;
+        int32_t space = ht_space(s, f->tier, rank);
+        struct tally *t = &w->tally[space];
+        if (!t->touched) {
+            t->alloc = t->freed = 0;
+            t->touched = true;
+            t->frees = false;
+            w->touched[w->n_touched++] = space;
+        }
+        int64_t bytes = ht_effect_bytes(s, f);
+        t->alloc += f->flags & HT_PRODUCE ? bytes : 0;
+        t->freed += f->flags & HT_RELEASE ? bytes : 0;
+        t->frees |= (f->flags & HT_RELEASE) != 0;
+    }
+}
+
+/* Begins another issue group or member. */
+static void forget_touched(struct walk *w)
+{
+    for (int32_t i = 0; i < w->n_touched; i++) w->tally[w->touched[i]].touched = false;
+    w->n_touched = 0;
+}
+
+/* Adds up the effects of an issue group's ops on this node, and sorts the spaces that they touch. Insertion is enough: a
+   group touches a few. */
+static void add_group(struct walk *w, int32_t first, int32_t n)
+{
+    forget_touched(w);
+    for (int32_t op = first; op < first + n; op++)
+        if (is_here(w, op)) add_effects(w, op);
+    for (int32_t i = 1; i < w->n_touched; i++) {
+        int32_t x = w->touched[i], at = i;
+        for (; at > 0 && w->touched[at - 1] > x; at--) w->touched[at] = w->touched[at - 1];
+        w->touched[at] = x;
+    }
+}
+
+/* Adds bytes to what is live on the branches on which an op runs. Returns the most that is live on one of them; 0: less. */
+static int64_t add_to(int64_t live[2], enum ht_when when, int64_t bytes)
+{
+    int64_t most = 0;
+    for (int bad = 0; bad < 2; bad++) {
+        if (when == (bad ? HT_WHEN_OK : HT_WHEN_BAD)) continue;
+        live[bad] += bytes;
+        if (live[bad] > most) most = live[bad];
+    }
+    return most;
+}
+
+/* Returns the number of ops in the issue group that begins with op `first`. */
+static int32_t group_size(const struct ht_schedule *s, int32_t first)
+{
+    int32_t match = s->ops[first].match, n = 1;
+    while (match >= 0 && first + n < s->n_ops && s->ops[first + n].match == match) n++;
+    return n;
+}
+
+/* ---- what is asked for and released ---------------------------------------------------------------------------- */
+
+/* Returns where a parcel's number is, or is to go. */
+static uint32_t *find_number(const struct ht_grants *g, const struct walk *w, struct parcel p)
+{
+    uint64_t hash = ((uint64_t)p.bytes ^ (uint64_t)p.space << 40) * 0x9e3779b97f4a7c15u;
+    for (uint32_t i = (uint32_t)(hash >> 40);; i++) {
+        uint32_t *number = &w->numbers[i & (w->n_numbers - 1)];
+        if (!*number) return number;
+        const struct parcel *q = &g->parcels[*number - 1];
+        if (q->bytes == p.bytes && q->space == p.space) return number;
+    }
+}
+
+/* Returns a parcel's number + 1; equal ones have the same. */
+static uint32_t number_of(struct ht_grants *g, struct walk *w, struct parcel p)
+{
+    uint32_t *number = find_number(g, w, p);
+    if (*number) return *number;
+    HT_PUSH(g->parcels, w->n_parcels, w->parcels_cap, p);
+    *number = w->n_parcels;
+    if (2 * w->n_parcels < w->n_numbers) return w->n_parcels;
+    free(w->numbers);
+    w->n_numbers *= 2;
+    w->numbers = HT_NEW_ARRAY(uint32_t, w->n_numbers);
+    for (uint32_t i = 0; i < w->n_parcels; i++) *find_number(g, w, g->parcels[i]) = i + 1;
+    return w->n_parcels;
+}
+
+static struct amount amount_of(struct ht_grants *g, struct walk *w, int32_t space, bool release)
+{
+    struct tally *t = &w->tally[space];
+    struct parcel p = {release ? t->freed : t->alloc, space};
+    if (!t->last[release] || g->parcels[t->last[release] - 1].bytes != p.bytes) t->last[release] = number_of(g, w, p);
+    return (struct amount){t->last[release] - 1, (uint32_t)(g->spaces[space].n - 1) & INT32_MAX, release};
+}
+
+static void list_asks(struct ht_grants *g, struct walk *w, uint32_t *n)
+{
+    for (int32_t i = 0; i < w->n_touched; i++) g->amounts[(*n)++] = amount_of(g, w, w->touched[i], false);
+}
+
+static void list_releases(struct ht_grants *g, struct walk *w, uint32_t *n)
+{
+    for (int32_t i = 0; i < w->n_touched; i++)
+        if (w->tally[w->touched[i]].frees) g->amounts[(*n)++] = amount_of(g, w, w->touched[i], true);
+}
+
+/* Appends the issue group's asks and its members' releases. */
+static void list_group(struct ht_grants *g, struct walk *w, int32_t first, int32_t n, uint32_t *n_amounts)
+{
+    add_group(w, first, n);
+    for (int32_t i = 0; i < w->n_touched; i++) {
+        struct space *sp = &g->spaces[w->touched[i]];
+        struct tally *t = &w->tally[w->touched[i]];
+        enum ht_when when = w->s->ops[first].when;
+        int64_t need = add_to(t->live, when, t->alloc);
+        add_to(t->live, when, -t->freed);
+        if (need > sp->order) sp->order = need;
+        sp->n++;
+    }
+    g->begin[first] = *n_amounts;
+    if (n == 1) {
+        list_asks(g, w, n_amounts);
+        list_releases(g, w, n_amounts);
+        return;
+    }
+    bool begun = false; /* asks are listed under the first member on this node */
+    for (int32_t op = first; op < first + n; op++) {
+        g->begin[op] = *n_amounts;
+        if (!is_here(w, op)) continue;
+        if (!begun) list_asks(g, w, n_amounts);
+        begun = true;
+        forget_touched(w);
+        add_effects(w, op);
+        list_releases(g, w, n_amounts);
+    }
+}
+
+/* Returns the most amounts that there can be: each effect that makes or frees something adds at most one ask; one that
+   frees adds at most one release, too. */
+static int64_t most_amounts(const struct ht_schedule *s)
+{
+    int64_t n = 0;
+    for (int64_t e = 0; e < s->effects_begin[s->n_ops]; e++)
+        n += ((s->effects[e].flags & (HT_PRODUCE | HT_RELEASE)) != 0) + ((s->effects[e].flags & HT_RELEASE) != 0);
+    return n;
+}
+
+void ht_grants_open_window(struct space *sp, int32_t window)
+{
+    sp->window = window;
+    sp->granted = HT_NEW_ARRAY(struct granted, window);
+    for (int32_t i = 0; i < window; i++) sp->granted[i].alloc = -1;
+}
+
+/* A space while its needs are listed: where the next one goes, and what is live so far by branch. */
+struct need {
+    int64_t *next, live[2];
+};
+
+void ht_grants_list_needs(struct ht_grants *g)
+{
+    struct need *at = HT_NEW_ARRAY(struct need, g->n_spaces);
+    int64_t n = 0;
+    for (int32_t i = 0; i < g->n_spaces; i++) n += g->spaces[i].n;
+    g->needs = HT_NEW_ARRAY(int64_t, n);
+    n = 0;
+    for (int32_t i = 0; i < g->n_spaces; n += g->spaces[i++].n) {
+        g->spaces[i].need = at[i].next = g->needs + n;
+        at[i].live[0] = at[i].live[1] = g->spaces[i].resident;
+    }
+    for (int32_t op = 0; op < g->s->n_ops; op++) {
+        enum ht_when when = g->s->ops[op].when;
+        for (uint32_t i = g->begin[op]; i < g->begin[op + 1]; i++) {
+            const struct parcel *p = &g->parcels[g->amounts[i].parcel];
+            struct need *x = &at[p->space];
+            bool release = g->amounts[i].release;
+            int64_t need = add_to(x->live, when, release ? -p->bytes : p->bytes);
+            if (!release) *x->next++ = need;
+        }
+    }
+    free(at);
+}
+
+enum ht_status ht_grants_create(const struct ht_schedule *s, int32_t node, struct ht_error *err, struct ht_grants **out)
+{
+    *out = NULL;
+    if (s->effects_begin[s->n_ops] > INT32_MAX)
+        return ht_fail(err, HT_BAD_INPUT, "schedule '%s' has %lld effects; expected at most %d", s->name,
+                       (long long)s->effects_begin[s->n_ops], INT32_MAX);
+    int32_t n_spaces = ht_n_spaces(s);
+    struct ht_grants *g = HT_NEW(struct ht_grants);
+    g->s = s;
+    g->n_spaces = n_spaces;
+    g->spaces = HT_NEW_ARRAY(struct space, n_spaces);
+    g->changed = HT_NEW_ARRAY(int32_t, n_spaces);
+    g->begin = HT_NEW_ARRAY(uint32_t, (int64_t)s->n_ops + 1);
+    g->amounts = HT_NEW_ARRAY(struct amount, most_amounts(s));
+    struct walk w = begin_walk(s, node);
+    w.numbers = HT_NEW_ARRAY(uint32_t, w.n_numbers = FIRST_NUMBERS);
+    for (int32_t i = 0; i < n_spaces; i++) {
+        struct space *sp = &g->spaces[i];
+        sp->capacity = ht_space_bytes(s, i);
+        sp->live = sp->peak = sp->resident = w.tally[i].live[0];
+        sp->wake_live = INT64_MIN;
+        sp->wake_frontier = INT64_MAX;
+        ht_grants_open_window(sp, FIRST_WINDOW);
+    }
+    uint32_t n_amounts = 0;
+    for (int32_t op = 0, n; op < s->n_ops; op += n) {
+        n = group_size(s, op);
+        list_group(g, &w, op, n, &n_amounts);
+    }
+    g->begin[s->n_ops] = n_amounts;
+    enum ht_status status = HT_OK;
+    for (int32_t i = 0; i < n_spaces; i++) {
+        struct space *sp = &g->spaces[i];
+        /* A space that no op touches may be another node's. */
+        if ((sp->n || node < 0) && sp->live > sp->order) sp->order = sp->live;
+        if (sp->order > sp->capacity && status == HT_OK) {
+            char name[32];
+            status = ht_fail(err, HT_INFEASIBLE,
+                             "schedule '%s' does not fit %s: the safe sequence needs %lld bytes of %lld", s->name,
+                             ht_space_name(s, i, name, sizeof(name)), (long long)sp->order, (long long)sp->capacity);
+        }
+    }
+    end_walk(&w);
+    if (status != HT_OK) {
+        ht_grants_destroy(g);
+        g = NULL;
+    }
+    *out = g;
+    return status;
+}
+
+void ht_grants_destroy(struct ht_grants *g)
+{
+    if (!g) return;
+    for (int32_t i = 0; i < g->n_spaces; i++) {
+        free(g->spaces[i].granted);
+        free(g->spaces[i].tree);
+    }
+    free(g->spaces);
+    free(g->changed);
+    free(g->amounts);
+    free(g->parcels);
+    free(g->needs);
+    free(g->begin);
+    free(g);
+}

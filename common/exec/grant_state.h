@@ -1,0 +1,64 @@
+/* Fields of grants. grant.c decides with them, grant_build.c fills them in. Internal to common/exec. */
+#ifndef HT_EXEC_GRANT_STATE_H
+#define HT_EXEC_GRANT_STATE_H
+
+#include "common/exec/grant.h"
+
+struct node {
+    int64_t sum, best;
+};
+
+/* A group granted beyond the frontier: its bytes, and these less what it has released since. */
+struct granted {
+    int64_t alloc, net; /* alloc -1: not granted */
+};
+
+/* Bytes in a space. Few differ, so amounts name them by number. */
+struct parcel {
+    int64_t bytes;
+    int32_t space;
+};
+
+/* Says what one issue group asks for, or one op releases, in one space; position: the group's in the space. */
+struct amount {
+    uint32_t parcel;
+    uint32_t position : 31, release : 1;
+};
+
+/* A place counts groups over all iterations: iteration * n + position. The window has the places from the frontier on,
+   as far as groups have asked for one: place p in slot p & (window - 1). */
+struct space {
+    int64_t capacity, order, live, peak; /* order: the most that the safe sequence needs */
+    int64_t resident;                    /* live before the first op */
+    int64_t frontier;                    /* place of the oldest ungranted group */
+    int64_t ahead;                       /* sum of alloc over groups granted beyond the frontier */
+    int64_t wake_live, wake_frontier; /* what was denied may be granted when live is as low, or the frontier as far */
+    int32_t n;                        /* issue groups that touch the space */
+    int32_t window;                   /* a power of two */
+    const int64_t *need;              /* [n], in the grants' needs; NULL: not needed yet */
+    struct granted *granted;          /* [window] */
+    struct node *tree; /* [2 * window]; node 1 is the root, slot i is node window + i; NULL: not needed yet */
+    bool changed;
+};
+
+struct ht_grants {
+    const struct ht_schedule *s;
+    int32_t n_spaces;
+    struct space *spaces;
+    /* Op after op: what its issue group asks for, listed under its first op, then what the op releases. */
+    struct amount *amounts;
+    uint32_t *begin; /* [n_ops + 1] of each op's amounts */
+    struct parcel *parcels;
+    int64_t *needs;   /* space after space; NULL: no tree has been planted */
+    int32_t *changed; /* stack of changed spaces */
+    int32_t n_changed;
+};
+
+/* Gives the space an empty window. */
+void ht_grants_open_window(struct space *sp, int32_t window);
+
+/* Computes what each issue group needs in each space that it touches: equation (*) of grant.h. Only trees read it, and
+   most runs plant none. */
+void ht_grants_list_needs(struct ht_grants *g);
+
+#endif
