@@ -42,8 +42,8 @@ static bool lane_candidate(const struct ht_core *c, const struct lane *l, uint64
     }
     if (l->n_queue > l->ahead) return false;
     if (l->fifo) {
-        if (l->next >= l->n_ops || !is_open(c, l->iteration)) return false;
-        int32_t op = l->ops[l->next];
+        int32_t op = l->next_op;
+        if (op < 0 || !is_open(c, l->iteration)) return false;
         if (l->ahead == 0 && c->slots[l->iteration & 1].ops[op].pending) return false;
         *key = key_of(l->iteration, op);
         return true;
@@ -163,7 +163,7 @@ static void became_ready(struct ht_core *c, int32_t iteration, int32_t op)
     if (!l->fifo) {
         heap_push(l, (struct ready){iteration, c->s->ops[op].priority, op});
         make_ready(c, lane);
-    } else if ((l->iteration == iteration && l->next < l->n_ops && l->ops[l->next] == op) ||
+    } else if ((l->iteration == iteration && l->next_op == op) ||
                (l->n_queue && l->queue[0].iteration == iteration && l->queue[0].op == op)) {
         make_ready(c, lane);
     }
@@ -347,9 +347,11 @@ static void issue_op(struct ht_core *c, struct lane *l, int32_t iteration, int32
 
 static void advance(struct lane *l)
 {
-    if (++l->next < l->n_ops) return;
-    l->next = 0;
-    l->iteration++;
+    if (++l->next == l->n_ops) {
+        l->next = 0;
+        l->iteration++;
+    }
+    l->next_op = l->ops[l->next];
 }
 
 /* Prefetches the data of the lane's next ops. A lane's ops have a known order, but each op's data lie far from the last
@@ -374,7 +376,7 @@ static bool issue_fifo(struct ht_core *c, int32_t lane, struct ht_inst *inst)
 {
     struct lane *l = &c->lanes[lane];
     while (l->n_queue <= l->ahead && l->n_ops && is_open(c, l->iteration)) {
-        int32_t iteration = l->iteration, op = l->ops[l->next];
+        int32_t iteration = l->iteration, op = l->next_op;
         struct slot *sl = slot_of(c, iteration);
         if (sl->ops[op].state != GRANTED) {
             bool conditional = c->info[op].when != HT_ALWAYS;
@@ -430,6 +432,15 @@ static bool issue_priority(struct ht_core *c, int32_t lane, struct ht_inst *inst
     return issued;
 }
 
+/* Prefetches what the op's end will touch: the next iteration's states are left out. */
+static void fetch_successors(const struct ht_core *c, int32_t op, const struct slot *sl)
+{
+    for (uint32_t i = c->info[op].succ_begin; i < c->info[op + 1].succ_begin && c->succ[i] >= 0; i++) {
+        __builtin_prefetch(&sl->ops[c->succ[i]], 1);
+        __builtin_prefetch(&c->info[c->succ[i]]);
+    }
+}
+
 bool ht_core_issue(struct ht_core *c, int32_t lane, struct ht_inst *inst)
 {
     return c->lanes[lane].fifo ? issue_fifo(c, lane, inst) : issue_priority(c, lane, inst);
@@ -444,6 +455,7 @@ bool ht_core_start(struct ht_core *c, int32_t lane, struct ht_inst *inst)
     if (sl->ops[op].pending || !arrive_at_start(c, l)) return false;
     sl->ops[op].state = RUNNING;
     l->running = true;
+    fetch_successors(c, op, sl);
     if (l->n_queue <= l->ahead) make_ready(c, lane);
     *inst = (struct ht_inst){iteration, op};
     return true;

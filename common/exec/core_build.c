@@ -84,6 +84,7 @@ static void lay_out_lanes(struct ht_core *c, int32_t issue_ahead)
         struct lane *l = &c->lanes[s->ops[op].lane];
         if (c->info[op].mine) ((int32_t *)l->ops)[l->n_ops++] = op;
     }
+    for (int32_t i = 0; i < s->n_lanes; i++) c->lanes[i].next_op = c->lanes[i].n_ops ? c->lanes[i].ops[0] : -1;
 }
 
 enum ht_status ht_core_create(const struct ht_schedule *s, struct ht_core_options options, struct ht_error *err,

@@ -64,22 +64,23 @@ struct issued {
     int64_t grant_seq;
 };
 
+/* What decides on each turn comes first and fits into one cache line. */
 struct lane {
-    bool fifo;
-    int32_t ahead;      /* most issued ops that may wait behind the running one */
-    const int32_t *ops; /* FIFO: its ops by id */
-    int32_t n_ops;
-    int32_t iteration, next; /* FIFO: next to issue is ops[next] of this iteration */
-    struct ready *heap;      /* PRIORITY: ops that are ready and not issued */
+    bool fifo, running; /* running: queue[0] runs */
+    bool is_ready;
+    int32_t ahead; /* most issued ops that may wait behind the running one */
+    int32_t n_queue;
     int32_t n_heap;
+    int32_t iteration, next; /* FIFO: next to issue is ops[next] of this iteration */
+    int32_t next_op;         /* ops[next]; -1: the lane has no ops */
+    int32_t n_ops;
+    uint64_t ready_key;
+    struct issued *queue; /* oldest first; [ahead + 1] */
+    struct ready *heap;   /* PRIORITY: ops that are ready and not issued */
+    const int32_t *ops;   /* FIFO: its ops by id */
     size_t heap_cap;
     struct ready *denied; /* PRIORITY, during issue: ready ops that were denied memory */
     size_t denied_cap;
-    struct issued *queue; /* oldest first; [ahead + 1] */
-    int32_t n_queue;
-    bool running; /* queue[0] runs */
-    bool is_ready;
-    uint64_t ready_key;
     int32_t denied_by; /* space that last denied memory, or -1; for ht_core_describe_stall */
 };
 

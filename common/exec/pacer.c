@@ -132,7 +132,7 @@ static void release(struct entry *r, int64_t due_ns)
 /* Returns the first op of op's issue group. */
 static int32_t first_of(const struct ht_pacer *p, int32_t op)
 {
-    while (p->groups.ops[op].kind == HT_SIM_MEMBER) op--;
+    while (p->groups.kind_of[op] == HT_SIM_MEMBER) op--;
     return op;
 }
 
@@ -145,13 +145,14 @@ static bool is_flow(const struct ht_pacer *p, int32_t first)
 /* Returns true if rank 0's pacer, on another host, decides when the group ends. */
 static bool is_far(const struct ht_pacer *p, int32_t first)
 {
-    return p->link && !ht_pacer_link_decides(p->link) && (is_flow(p, first) || p->groups.ops[first].size > 1);
+    return p->link && !ht_pacer_link_decides(p->link) &&
+           (is_flow(p, first) || ht_sim_kind_of(&p->groups, first)->size > 1);
 }
 
 /* Tells the members' other hosts when the group will end. */
 static void announce(struct ht_pacer *p, int64_t id, int64_t end_ns)
 {
-    int32_t first = (int32_t)(id % p->s->n_ops), size = (int32_t)p->groups.ops[first].size;
+    int32_t first = (int32_t)(id % p->s->n_ops), size = ht_sim_kind_of(&p->groups, first)->size;
     if (!p->link || !ht_pacer_link_decides(p->link)) return;
     int32_t *ranks = HT_NEW_ARRAY(int32_t, size);
     for (int32_t i = 0; i < size; i++) ranks[i] = ht_op_rank(p->s, first + i);
@@ -189,7 +190,7 @@ static void end_group(struct ht_pacer *p, struct ht_sim_entry e)
 {
     int32_t first = (int32_t)(e.id % p->s->n_ops), iteration = (int32_t)(e.id / p->s->n_ops);
     if (is_flow(p, first) && !is_far(p, first)) ht_flows_finish(p->flows, e.slot);
-    for (int32_t op = first; op < first + (int32_t)p->groups.ops[first].size; op++) {
+    for (int32_t op = first; op < first + ht_sim_kind_of(&p->groups, first)->size; op++) {
         struct entry *r = held(p, iteration, op);
         if (r) release(r, wall_of(p, e.time_ns)); /* else its lane is another host's */
     }
@@ -226,7 +227,7 @@ static void take_post(struct ht_pacer *p, struct entry *r, int64_t begin)
         ht_pacer_link_begin(p->link, iteration, r->op, r->begin_ns);
         return;
     }
-    if (++p->posted[first] < (int32_t)p->groups.ops[first].size) return;
+    if (++p->posted[first] < ht_sim_kind_of(&p->groups, first)->size) return;
     p->posted[first] = 0;
     begin_group(p, first, iteration, begin);
     if (is_flow(p, first)) settle(p, begin);
@@ -238,7 +239,7 @@ static void take_end(struct ht_pacer *p, const struct ht_pacer_message *m)
     int32_t slot = p->s->ops[m->op].lane, at = p->heap.at[slot];
     int64_t id = (int64_t)m->iteration * p->s->n_ops + m->op;
     bool any = false;
-    for (int32_t op = m->op; op < m->op + (int32_t)p->groups.ops[m->op].size; op++)
+    for (int32_t op = m->op; op < m->op + ht_sim_kind_of(&p->groups, m->op)->size; op++)
         any |= held(p, m->iteration, op) != NULL;
     if (!any) return;
     /* The slot's lane is another host's, and that has gone on already: so the group before has ended. */

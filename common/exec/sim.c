@@ -61,10 +61,9 @@ static int64_t event_of(const struct sim *sim, struct ht_inst inst)
 
 static void begin(struct sim *sim, int32_t lane, struct ht_inst inst)
 {
-    const struct ht_sim_op *info = &sim->groups.ops[inst.op];
     if (sim->events) sim->events[event_of(sim, inst)].start_ns = sim->now_ns;
     /* The group's slot is the lane of its first op. The other members start at the same instant and need no entry. */
-    if (info->kind == HT_SIM_MEMBER) return;
+    if (sim->groups.kind_of[inst.op] == HT_SIM_MEMBER) return;
     if (sim->rest.of_last)
         sim->least_end_ns =
             ht_max(sim->least_end_ns, sim->now_ns + ht_sim_rest_ns(&sim->rest, inst.iteration, inst.op));
@@ -90,7 +89,7 @@ static void begin(struct sim *sim, int32_t lane, struct ht_inst inst)
 static void fetch(const struct sim *sim, int32_t op, int32_t iteration)
 {
     if (op < 0) return;
-    __builtin_prefetch(&sim->groups.ops[op]);
+    __builtin_prefetch(&sim->groups.kind_of[op]);
     if (!sim->events) return;
     const struct ht_trace_event *e = &sim->events[(int64_t)iteration * sim->s->n_ops + op];
     __builtin_prefetch(e, 1);
@@ -118,13 +117,13 @@ static void dispatch(struct sim *sim)
 static void end(struct sim *sim, struct ht_sim_entry entry)
 {
     int32_t iteration = (int32_t)(entry.id >> 32), first = (int32_t)entry.id;
-    const struct ht_sim_op *info = &sim->groups.ops[first];
-    if (ht_sim_kind_of(&sim->groups, first)->flow >= 0) {
+    const struct ht_sim_kind *kind = ht_sim_kind_of(&sim->groups, first);
+    if (kind->flow >= 0) {
         ht_flows_finish(sim->flows, entry.slot);
         sim->unsettled = true;
     }
-    for (int32_t op = first, stop = first + (int32_t)info->size; op < stop; op++) {
-        if (sim->groups.ops[op].validate && sim->options->bad)
+    for (int32_t op = first, stop = first + kind->size; op < stop; op++) {
+        if (sim->options->bad && sim->s->ops[op].kind == HT_OP_VALIDATE)
             ht_core_set_control(sim->core, iteration, !sim->options->bad[iteration]);
         int64_t release_seq = ht_core_finish(sim->core, (struct ht_inst){iteration, op});
         if (!sim->events) continue;

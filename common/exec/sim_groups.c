@@ -97,12 +97,12 @@ static int32_t *recent_of(int32_t *recent, const struct ht_schedule *s, int32_t 
     return &recent[key >> 20];
 }
 
-/* Returns true if the groups [a, a_end) and [b, b_end) have the same uses. */
-static bool same_uses(const struct ht_schedule *s, int32_t a, int32_t a_end, int32_t b, int32_t b_end)
+/* Returns true if two groups of `size` ops have the same uses. */
+static bool same_uses(const struct ht_schedule *s, int32_t a, int32_t b, int32_t size)
 {
     const struct ht_use *x = s->uses + s->uses_begin[a], *y = s->uses + s->uses_begin[b];
-    int64_t n = s->uses_begin[a_end] - s->uses_begin[a];
-    if (n != s->uses_begin[b_end] - s->uses_begin[b]) return false;
+    int64_t n = s->uses_begin[a + size] - s->uses_begin[a];
+    if (n != s->uses_begin[b + size] - s->uses_begin[b]) return false;
     for (int64_t i = 0; i < n; i++)
         if (x[i].resource != y[i].resource || x[i].amount != y[i].amount) return false;
     return true;
@@ -135,7 +135,7 @@ enum ht_status ht_sim_groups_init(const struct ht_schedule *s, const int64_t *co
     *out = (struct ht_sim_groups){0};
     enum ht_status status = check_resources(s, err);
     if (status != HT_OK) return status;
-    out->ops = HT_NEW_ARRAY(struct ht_sim_op, s->n_ops);
+    out->kind_of = HT_NEW_ARRAY(int32_t, s->n_ops);
     size_t kinds_cap = 0, flows_cap = 0, uses_cap = 0, amounts_cap = 0;
     int64_t *amounts = NULL;
     int32_t *at = HT_NEW_ARRAY(int32_t, s->n_resources);
@@ -145,28 +145,26 @@ enum ht_status ht_sim_groups_init(const struct ht_schedule *s, const int64_t *co
     for (int32_t first = 0, end; first < s->n_ops && status == HT_OK; first = end) {
         end = group_end(s, first);
         int64_t cost = longest(cost_ns, first, end);
-        int32_t *like = recent_of(recent, s, first);
-        bool known = *like >= 0 && longest(cost_ns, *like, group_end(s, *like)) == cost &&
-                     same_uses(s, *like, group_end(s, *like), first, end);
-        int32_t kind = known ? out->ops[*like].kind : out->n_kinds;
-        *like = first;
-        for (int32_t op = first; op < end; op++)
-            out->ops[op] = (struct ht_sim_op){.kind = HT_SIM_MEMBER, .validate = s->ops[op].kind == HT_OP_VALIDATE};
-        out->ops[first].kind = kind;
-        out->ops[first].size = (unsigned)(end - first) & INT32_MAX;
+        int32_t *recent_first = recent_of(recent, s, first), like = *recent_first, size = end - first;
+        const struct ht_sim_kind *k = like < 0 ? NULL : ht_sim_kind_of(out, like);
+        bool known = k && k->longest_ns == cost && k->size == size && same_uses(s, like, first, size);
+        out->kind_of[first] = known ? out->kind_of[like] : out->n_kinds;
+        for (int32_t op = first + 1; op < end; op++) out->kind_of[op] = HT_SIM_MEMBER;
+        *recent_first = first;
         if (known) continue;
-        int32_t flow_row = HT_SIM_NO_FLOW;
+        struct ht_sim_kind kind = {.longest_ns = cost, .flow = HT_SIM_NO_FLOW, .size = size};
         if (s->uses_begin[first] < s->uses_begin[end]) {
             struct ht_sim_flow flow;
             status = add_uses(s, first, end, cost, at, &amounts, &amounts_cap, &uses_cap, err, out, &flow);
             if (flow.need_ns > cost) cost = flow.need_ns;
             if (flow.n_uses && cost < HT_SIM_MAX_COST_NS && status == HT_OK) {
                 flow.cap = ht_flow_per_giga(flow.largest, cost);
-                flow_row = out->n_flows;
+                kind.flow = out->n_flows;
                 HT_PUSH(out->flows, out->n_flows, flows_cap, flow);
             }
         }
-        HT_PUSH(out->kinds, out->n_kinds, kinds_cap, ((struct ht_sim_kind){cost, flow_row}));
+        kind.cost_ns = cost;
+        HT_PUSH(out->kinds, out->n_kinds, kinds_cap, kind);
         if (cost >= HT_SIM_MAX_COST_NS && status == HT_OK) {
             char label[64];
             status =
@@ -183,7 +181,7 @@ enum ht_status ht_sim_groups_init(const struct ht_schedule *s, const int64_t *co
 
 void ht_sim_groups_free(struct ht_sim_groups *groups)
 {
-    free(groups->ops);
+    free(groups->kind_of);
     free(groups->kinds);
     free(groups->flows);
     free(groups->uses);

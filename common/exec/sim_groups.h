@@ -24,20 +24,16 @@ struct ht_sim_flow {
 
 /* Holds what many issue groups have in common. */
 struct ht_sim_kind {
-    int64_t cost_ns; /* T without jitter */
-    int32_t flow;    /* index into flows, or HT_SIM_NO_FLOW */
+    int64_t cost_ns;    /* T without jitter */
+    int64_t longest_ns; /* the longest member's cost: T is longer if a resource needs more */
+    int32_t flow;       /* index into flows, or HT_SIM_NO_FLOW */
+    int32_t size;       /* members of the group */
 };
 enum { HT_SIM_NO_FLOW = -1 };
-
-/* All that the event loop reads of an op: eight to a cache line. */
-struct ht_sim_op {
-    int32_t kind;                     /* index into kinds, or HT_SIM_MEMBER: a group's second, third, ... op */
-    unsigned size : 31, validate : 1; /* members of the group, set for its first op; a validate op */
-};
 enum { HT_SIM_MEMBER = -1 };
 
 struct ht_sim_groups {
-    struct ht_sim_op *ops; /* [n_ops] */
+    int32_t *kind_of; /* [n_ops] index into kinds, or HT_SIM_MEMBER: a group's second, third, ... op */
     struct ht_sim_kind *kinds;
     struct ht_sim_flow *flows;
     struct ht_flow_use *uses;
@@ -54,7 +50,7 @@ void ht_sim_groups_free(struct ht_sim_groups *groups);
 /* Returns the kind of the issue group that begins with op `first`. */
 static inline const struct ht_sim_kind *ht_sim_kind_of(const struct ht_sim_groups *groups, int32_t first)
 {
-    return &groups->kinds[groups->ops[first].kind];
+    return &groups->kinds[groups->kind_of[first]];
 }
 
 /* Returns the cost with jitter: times 1 + u, u uniform in +-percent (in millionths), rounded down. At least 1 ns stays

@@ -38,9 +38,10 @@ static inline void ht_sim_heap_free(struct ht_sim_heap *h)
     free(h->at);
 }
 
+/* Compares without branches, which would be hard to predict. */
 static inline bool ht_sim_heap_before(const struct ht_sim_entry *a, const struct ht_sim_entry *b)
 {
-    return a->time_ns < b->time_ns || (a->time_ns == b->time_ns && a->id < b->id);
+    return (a->time_ns < b->time_ns) | ((a->time_ns == b->time_ns) & (a->id < b->id));
 }
 
 static inline void ht_sim_heap_place(struct ht_sim_heap *h, int32_t i, struct ht_sim_entry e)
@@ -56,12 +57,13 @@ static inline void ht_sim_heap_up(struct ht_sim_heap *h, int32_t i, struct ht_si
     ht_sim_heap_place(h, i, e);
 }
 
+/* Picks the first of four children by a mask: which one it is cannot be predicted, and compilers branch on `?:`. */
 static inline void ht_sim_heap_down(struct ht_sim_heap *h, int32_t i, struct ht_sim_entry e)
 {
     for (int32_t child; (child = 4 * i + 1) < h->n; i = child) {
         int32_t last = child + 4 < h->n ? child + 4 : h->n;
         for (int32_t c = child + 1; c < last; c++)
-            if (ht_sim_heap_before(&h->entries[c], &h->entries[child])) child = c;
+            child ^= (child ^ c) & -(int32_t)ht_sim_heap_before(&h->entries[c], &h->entries[child]);
         if (!ht_sim_heap_before(&h->entries[child], &e)) break;
         ht_sim_heap_place(h, i, h->entries[child]);
     }

@@ -42,7 +42,7 @@ static void fill(const struct ht_schedule *s, const struct ht_sim_groups *groups
         raise_deps(s->prev, s->prev_begin[op], s->prev_begin[op + 1], next[op], rest);
     for (int32_t end = s->n_ops, first; end > 0; end = first) {
         int64_t most = 0;
-        for (first = end - 1; groups->ops[first].kind == HT_SIM_MEMBER;) first--;
+        for (first = end - 1; groups->kind_of[first] == HT_SIM_MEMBER;) first--;
         for (int32_t op = first; op < end; op++) most = ht_max(most, ht_max(rest[op], lane_first[s->ops[op].lane]));
         bool runs = surely_runs(s, first, end);
         if (runs) most = sum_ns(most, least_ns(groups, jitter_percent, first));
@@ -74,7 +74,7 @@ static int64_t *sum_lanes(const struct ht_schedule *s, const struct ht_sim_group
 {
     int64_t *sums = HT_NEW_ARRAY(int64_t, s->n_lanes), *of_op = HT_NEW_ARRAY(int64_t, s->n_ops);
     for (int32_t first = 0, end; first < s->n_ops; first = end) {
-        end = first + (int32_t)groups->ops[first].size;
+        end = first + ht_sim_kind_of(groups, first)->size;
         int64_t cost = surely_runs(s, first, end) ? least_ns(groups, jitter_percent, first) : 0;
         for (int32_t op = first; op < end; op++) sums[s->ops[op].lane] = sum_ns(sums[s->ops[op].lane], cost);
     }
