@@ -87,21 +87,25 @@ static double rate_now(const struct ht_job *job, enum ht_rate rate)
     return ns > 0 ? params / ns * 1e9 : 0;
 }
 
-/* Finds the smallest scale that suffices, to 1%: lo does not, hi does. */
+/* A scale, and the iteration time there. */
+struct point {
+    double scale;
+    int64_t ns;
+};
+
+/* Finds the smallest scale that suffices, to 1%: lo does not, *hi does. Moves *hi there. */
 static enum ht_status bisect(struct ht_job *job, const struct ht_options *options, enum ht_rate rate, double target,
-                             double lo, double hi, struct ht_error *err, double *out)
+                             double lo, struct point *hi, struct ht_error *err)
 {
-    while (hi / lo > precision) {
-        double middle = sqrt(lo * hi);
-        int64_t ns = 0;
-        enum ht_status status = ht_scaled_time(job, options, rate, middle, err, &ns);
+    while (hi->scale / lo > precision) {
+        struct point middle = {.scale = sqrt(lo * hi->scale)};
+        enum ht_status status = ht_scaled_time(job, options, rate, middle.scale, err, &middle.ns);
         if (status != HT_OK) return status;
-        if ((double)ns <= target)
-            hi = middle;
+        if ((double)middle.ns <= target)
+            *hi = middle;
         else
-            lo = middle;
+            lo = middle.scale;
     }
-    *out = hi;
     return HT_OK;
 }
 
@@ -109,32 +113,30 @@ static enum ht_status of_rate(struct ht_job *job, const struct ht_options *optio
                               struct ht_error *err, json_t **out)
 {
     json_t *curve = json_array();
-    int64_t ns = 0, free_ns = 0;
-    enum ht_status status = ht_scaled_time(job, options, rate, exp2(FREE_LOG2), err, &free_ns);
-    double target = suffices * (double)free_ns, lo = 0, hi = 0;
+    struct point free_of = {.scale = exp2(FREE_LOG2)}, hi = {0};
+    enum ht_status status = ht_scaled_time(job, options, rate, free_of.scale, err, &free_of.ns);
+    double target = suffices * (double)free_of.ns, lo = 0;
     /* The grid brackets the bisection: lo is the last scale before the first that suffices. */
     for (int k = -CURVE_STEPS; k <= CURVE_STEPS && status == HT_OK; k++) {
-        double x = exp2(0.5 * k);
-        status = ht_scaled_time(job, options, rate, x, err, &ns);
-        json_array_append_new(curve, json_pack("[f,f]", x, (double)ns * 1e-9));
-        if ((double)ns > target)
-            lo = x, hi = 0;
-        else if (hi == 0)
+        struct point x = {.scale = exp2(0.5 * k)};
+        status = ht_scaled_time(job, options, rate, x.scale, err, &x.ns);
+        json_array_append_new(curve, json_pack("[f,f]", x.scale, (double)x.ns * 1e-9));
+        if ((double)x.ns > target)
+            lo = x.scale, hi.scale = 0;
+        else if (hi.scale == 0)
             hi = x;
     }
-    if (hi == 0) hi = exp2(FREE_LOG2);
-    double scale = hi;
-    if (status == HT_OK && lo > 0) status = bisect(job, options, rate, target, lo, hi, err, &scale);
-    if (status == HT_OK) status = ht_scaled_time(job, options, rate, scale, err, &ns);
+    if (hi.scale == 0) hi = free_of;
+    if (status == HT_OK && lo > 0) status = bisect(job, options, rate, target, lo, &hi, err);
     if (status != HT_OK) {
         json_decref(curve);
         return status;
     }
     double now = rate_now(job, rate);
     *out = json_pack("{s:s,s:f,s:f,s:f,s:b,s:f,s:f,s:o}", "unit", rate == HT_RATE_PCIE ? "bytes_per_s" : "params_per_s",
-                     "now", now, "needed", now * scale, "needed_scale", scale, "needed_is_at_most", lo == 0,
-                     "iteration_time_needed_s", (double)ns * 1e-9, "iteration_time_free_s", (double)free_ns * 1e-9,
-                     "curve", curve);
+                     "now", now, "needed", now * hi.scale, "needed_scale", hi.scale, "needed_is_at_most", lo == 0,
+                     "iteration_time_needed_s", (double)hi.ns * 1e-9, "iteration_time_free_s",
+                     (double)free_of.ns * 1e-9, "curve", curve);
     return HT_OK;
 }
 
