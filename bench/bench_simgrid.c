@@ -3,22 +3,26 @@
  *
  *     bench_simgrid [OPS] [RUNS]      default: 100000 ops, median of 9 runs
  *
- * The graph: bench/pipeline_1f1b.h. Each issue group is one activity for SimGrid: a compute op is an Exec on its GPU's
- * host, a copy is a Comm between the GPU's host and one that stands for its node's memory, a send with its receive is a
- * Comm between two GPUs' hosts. Resources are links with their capacities; a route has the resources that the
- * ops use, for a message and a link that is shared by nobody, whose rate makes it last its cost. Both share by max-min fairness. Dependencies are the
- * linked graph's, and an edge from each op to the next on its lane, since a lane is an order and hosts have none.
+ * The graph: bench/pipeline_1f1b.h. SimGrid gets its issue groups, one activity each:
  *
- * SimGrid has no memory to grant: what waits here for device or host memory starts there at once. Nor has it lanes
- * by priority: copies to the host, which a GPU orders by key, go in the order of ids. It has no iterations and no
- * issuing ahead, and its times are doubles.
+ *     compute op         Exec on its GPU's host
+ *     copy               Comm between its GPU's host and one that stands for its node's memory
+ *     send and receive   Comm between two GPUs' hosts
+ *     resource           link of its capacity; a route has the links that the ops use
+ *     message's cost     a link that its flows do not share, at the rate at which a message lasts its cost
+ *     dependency         the same, and one from each op to the next on its lane, since hosts keep no order
  *
- * Checked before anything is timed: the pipeline without copies and with free messages takes (M + P - 1) (f + b) in both, here
+ * Both share links by max-min fairness. What SimGrid leaves out here, to its advantage: memory, so that what waits for
+ * some there starts at once; lanes by priority, so that copies to the host go in the order of ids; traces of issues and
+ * releases. Its times are doubles. In the first measurement it keeps no dependencies either: this program counts down
+ * predecessors and makes an activity when it can start (bench/simgrid.cpp says why).
+ *
+ * Checked before anything is timed: the pipeline without copies and with free messages takes (M + P - 1) (f + b), here
  * exactly, in SimGrid to 1e-9. The times of the whole graph are printed beside each other.
  *
- * Timed, as processor time of the one thread, alternately: building the graph and ht_sim_run as a whole (set-up and trace);
- * for SimGrid making all activities that can begin, and Engine::run. Once more, on a graph of a tenth, for SimGrid with all activities
- * and dependencies made before it runs (bench/simgrid.cpp says why on a tenth).
+ * Timed, in turns, is processor time of the one thread. Here: building the graph, linked; ht_sim_run with set-up and
+ * trace. SimGrid: making activities; Engine::run. The second measurement, on a tenth of the graph, gives all activities
+ * and dependencies to SimGrid before it runs.
  */
 #include "common/exec/sim.h"
 
