@@ -138,9 +138,12 @@ static void put_bash(const struct ht_command *const *commands, size_t n, FILE *o
                     kind_of_words(commands[i]->name), strstr(commands[i]->args, "FILE") ? "" : " paths=");
     fputs("    esac\n"
           "    if [[ $names && $word == *,* ]]; then prefix=${word%,*},; fi\n"
-          "    mapfile -t COMPREPLY < <(compgen -W \"$names\" -P \"$prefix\" -- \"${word##*,}\"\n"
-          "        [ -z \"$paths\" ] || compgen -f -- \"$word\")\n"
-          "}\ncomplete -o filenames -F _hetbench hetbench\n",
+          "    mapfile -t COMPREPLY < <(compgen -W \"$names\" -P \"$prefix\" -- \"${word##*,}\")\n"
+          "    if [[ $paths && ${#COMPREPLY[@]} = 0 ]]; then\n"
+          "        compopt -o filenames 2>/dev/null # a folder gets a slash, and a name none\n"
+          "        mapfile -t COMPREPLY < <(compgen -f -- \"$word\")\n"
+          "    fi\n"
+          "}\ncomplete -F _hetbench hetbench\n",
           out);
 }
 
@@ -182,6 +185,8 @@ static void put_zsh_command(const struct ht_command *command, FILE *out)
         fprintf(out, " \\\n        '*:%s:_hetbench_names %s'", kind, kind);
     else if (!strcmp(command->name, "list"))
         fputs(" \\\n        '1:kind:_hetbench_names kinds' '*:file:_files'", out);
+    else if (!strcmp(command->name, "new"))
+        fputs(" \\\n        '1:kind:(cluster model experiment)'", out);
     else
         fputs(" \\\n        '*:file:_files'", out);
     fputs(" ;;\n", out);
@@ -208,7 +213,7 @@ static void put_zsh(const struct ht_command *const *commands, size_t n, FILE *ou
         fputs("'\n", out);
     }
     fputs("    )\n    if ((CURRENT == 2)); then\n        _describe command commands\n        return\n    fi\n"
-          "    local command=$words[2]\n    words=(\"hetbench $command\" ${words[3,-1]})\n    ((CURRENT--))\n"
+          "    local command=$words[2]\n    words=(\"hetbench $command\" \"${(@)words[3,-1]}\")\n    ((CURRENT--))\n"
           "    case $command in\n",
           out);
     for (size_t i = 0; i < n; i++) put_zsh_command(commands[i], out);

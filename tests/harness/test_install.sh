@@ -130,7 +130,9 @@ for command in sim train advise; do
 done
 refused 2 "--completion: unknown shell 'fish'" --completion fish
 
+mkdir -p autohet_mapped
+"$python" "$root/tests/harness/shell_completion.py" bash "$installed/share/bash-completion/completions/hetbench" || fail "bash"
 if command -v zsh >/dev/null; then
-    "$python" "$root/tests/harness/zsh_completion.py" "$installed/share/zsh/site-functions" || fail "zsh"
+    "$python" "$root/tests/harness/shell_completion.py" zsh "$installed/share/zsh/site-functions" || fail "zsh"
 fi
 finish
