@@ -8,6 +8,7 @@
 #include "harness/cli/help.h"
 #include "harness/cli/manual.h"
 #include "harness/result/provenance.h"
+#include "harness/run/registry.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -85,6 +86,11 @@ static enum ht_status unknown(const char *name, struct ht_error *err)
     const char *names[HT_COUNT(commands)];
     for (size_t i = 0; i < HT_COUNT(commands); i++) names[i] = commands[i]->name;
     const char *near = ht_nearest(name, names, HT_COUNT(commands));
+    const struct ht_system *system;
+    struct ht_error not_one;
+    if (!ht_system_find(name, &not_one, &system))
+        return ht_fail(err, HT_BAD_INPUT, "'%s' is a system; expected a command before it, such as 'hetbench sim %s'",
+                       name, name);
     if (near) return ht_fail(err, HT_BAD_INPUT, "unknown command '%s'; expected '%s'?", name, near);
     return ht_fail(err, HT_BAD_INPUT, "unknown command '%s'; hetbench --help lists those there are", name);
 }

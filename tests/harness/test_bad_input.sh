@@ -10,6 +10,7 @@ tiny=(--model gpt-tiny --cluster local --device-memory 100MB)
 
 refused 2 "a command is missing"
 refused 2 "unknown command 'smi'; expected 'sim'" smi
+refused 2 "'autohet' is a system; expected a command before it, such as 'hetbench sim autohet'" autohet --model llama-7b
 refused 2 "sim: expected SYSTEM" sim
 refused 2 "unknown system 'zero_ofload'; expected 'zero_offload'" sim zero_ofload "${tiny[@]}"
 refused 2 "sim: unexpected word 'b'" sim a b
