@@ -270,7 +270,10 @@ void ht_advice_print(const json_t *root)
              number(root, "params"), said(root, "devices"), number(root, "seq"));
     print_wrapped(line, "", "");
     print_wrapped("Training of all parameters with Adam, not LoRA. All numbers are simulated.", "", "");
-    if (strstr(said(root, "cluster_source"), "assumed")) print_wrapped(said(root, "cluster_source"), "", "");
+    if (strstr(said(root, "cluster_source"), "assumed")) {
+        snprintf(line, sizeof(line), "Cluster: %s", said(root, "cluster_source"));
+        print_wrapped(line, "", "");
+    }
     if (!first) {
         printf(json_is_true(json_object_get(root, "complete")) ? "\nNothing here trains this model.\n"
                                                                : "\nNothing was found yet.\n");
