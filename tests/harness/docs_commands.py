@@ -6,7 +6,7 @@ Runs the commands of README.md and of the documents, as they stand there, and sa
 
 A document's commands run one after another in a folder of its own, where later ones find what earlier ones left. FILE and text.txt
 are the repository's text, DIR and /mnt/.. folders there. Without --full trainings make at most eight steps, and what takes
-minutes is left out.
+minutes is left out. Folders in /tmp become the document's own.
 """
 import json
 import os
@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 
-LONG = r"hetbench (reproduce( --json| --out| '(cephalo|autohet)\.\*'|.*--out results|$)|experiment|report|advise|profile)|--profile costs|--clock emu"
+LONG = r"hetbench (reproduce( --json| --out| '(cephalo|autohet)\.\*'|.*--out results|$)|experiment|report|advise|profile|replay)|--profile costs|--clock emu"
 # What a document writes about but does not make, or writes about because it fails.
 LEFT_OUT = [
     (r"\[(--|[A-Z])|hetbench COMMAND|^\S+ sim$| \.\.\.", "is no whole command"),
@@ -58,6 +58,7 @@ def inline(line):
 
 def fill_in(command, full):
     command = re.sub(r"--data FILE\b", "--data text.txt", command)
+    command = command.replace("/tmp/", "./")
     command = re.sub(r"--disk (DIR|FOLDER|/mnt/\S+|/var/tmp)\b", "--disk .", command)
     if not full:
         command = re.sub(r"--steps (\d+)", lambda m: f"--steps {min(int(m.group(1)), 8)}", command)
