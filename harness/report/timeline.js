@@ -39,7 +39,7 @@ function ticks() {
     for (let t = Math.ceil((from - data.begin) / step) * step; t <= to - data.begin + step * 1e-6; t += step) {
         const at = x(data.begin + t);
         out.push(`<line class="grid" x1="${at}" x2="${at}" y1="4" y2="${y}"/>`);
-        out.push(`<text class="tick" x="${at}" y="${y + 14}" text-anchor="middle">${Number((t / factor).toPrecision(6))}${name}</text>`);
+        out.push(`<text class="tick" x="${at}" y="${y + 14}" text-anchor="middle">${Number((t / factor).toPrecision(6))} ${name}</text>`);
     }
     return out;
 }
