@@ -3,7 +3,7 @@
 import matplotlib.pyplot as plt
 from matplotlib.patches import Patch
 
-from figures import WIDTH, colour_of, filled, flops_unit, legend, save
+from figures import WIDTH, colour_of, filled, flops_unit, legend, save, statuses
 from results import AXES
 
 GPU, CPU, MORE = "#56b4e9", "#cc79a7", "#d55e00"
@@ -33,11 +33,12 @@ def clusters(ax, names, n_bars):
     return width, lambda group, bar: group - 0.42 + (bar + 0.5) * width
 
 
-def missing(ax, x, y, row, name=None):
-    """Writes the status of a row that does not fit in place of its bar; with a name where it is not, or not alone, of the bar's system."""
+def missing(ax, x, y, row, name=None, colour="#666666"):
+    """Writes the status of a row that does not fit in place of its bar: in the bar's colour, or with the name of whom it is."""
     if row:
         status = row.status.upper()
-        ax.text(x, y, f"{name}: {status}" if name else status, rotation=90, ha="center", va="bottom", fontsize=7, color="#666666")
+        ax.text(x, y, f"{name}: {status}" if name else status, rotation=90, ha="center", va="bottom", fontsize=7, color=colour,
+                fontweight="normal" if name else "bold")
 
 
 def split(experiment, axes):
@@ -71,8 +72,8 @@ def speedups(experiment, path):
                     if not ours or not theirs:
                         continue
                     if not (ours.ok and theirs.ok):
-                        who = base if ours.ok else None if theirs.ok else "both"
-                        missing(ax, x_of(g, b), 1.02, theirs if ours.ok else ours, who)
+                        who = base if ours.ok else "both" if not theirs.ok else series if len(others) == 1 else None
+                        missing(ax, x_of(g, b), 1.02, theirs if ours.ok else ours, who, *[] if who else [colour_of(experiment, series)])
                         continue
                     ratio = times(theirs)[index] / times(ours)[index]
                     ax.bar(x_of(g, b), ratio, width * 0.94, linewidth=0, color=colour(experiment, series, value, steps))
@@ -109,7 +110,7 @@ def throughput(experiment, path):
             for g, place in enumerate(places):
                 row = experiment.chosen.get((series, place))
                 if not row or not row.ok:
-                    missing(ax, x_of(g, b), 0.01 * ax.get_ylim()[1], row)
+                    missing(ax, x_of(g, b), 0.01 * ax.get_ylim()[1], row, colour=colour_of(experiment, series))
                     continue
                 value = factor * row["tflops_per_gpu"]
                 ax.bar(x_of(g, b), value, width * 0.94, linewidth=0, color=colour_of(experiment, series))
@@ -120,7 +121,7 @@ def throughput(experiment, path):
         ax.margins(y=0.12 if narrow else 0.05)
     axes[0][0].set_ylabel(f"useful {unit} per GPU")
     legend(figure, [Patch(color=colour_of(experiment, s), label=s) for s in experiment.series])
-    save(figure, path, experiment, note=note)
+    save(figure, path, experiment, note=" ".join(filter(None, (note, statuses(experiment)))))
 
 
 def sizes(experiment, path):
@@ -129,7 +130,7 @@ def sizes(experiment, path):
     at, open_ended = AXES.index(experiment.along), False
     of_models, values, panels = experiment.largest()
     others = [i for i in range(len(AXES)) if i not in (0 if of_models else AXES.index("batches"), at)]
-    narrow = len(values) * len(experiment.series) * len(panels) > 30
+    narrow = len(values) * len(experiment.series) * len(panels) >= 30
     figure, axes = plt.subplots(1, len(panels), figsize=(WIDTH, 3.6), sharey=True, squeeze=False)
     for ax, (places, largest) in zip(axes[0], panels):
         steps = [next(p for p in places if p[at] == v) for v in values]

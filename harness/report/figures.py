@@ -14,8 +14,9 @@ from look import DPI, SERIES_COLOURS, WIDTH, legend, style  # noqa: F401: for th
 SERIES_MARKERS = "osD^vPX*h<>dp"  # with 11 colours and 13 markers no pair comes twice
 CRITICAL_PANELS = 4  # of the sweep; the data has all of them
 CRITICAL_COLUMNS = 6
+VISIBLE = 0.3  # % of the critical path: a smaller share is less than a pixel
 LANE_COLOURS = {"compute": "#56b4e9", "h2d": "#009e73", "d2h": "#8fd3b6", "cpu": "#cc79a7", "gather": "#0072b2",
-                "reduce": "#3d6ea8", "collectives": "#1f4e8c", "messages": "#e69f00", "get": "#d55e00", "disk": "#b5651d",
+                "reduce": "#1b2a4a", "collectives": "#1f4e8c", "messages": "#e69f00", "get": "#d55e00", "disk": "#b5651d",
                 "disk in": "#e8b878", "disk out": "#8c4a12", "waiting": "#dddddd"}
 LANE_NAMES = {"compute": "device compute", "h2d": "copy to device", "d2h": "copy to host", "cpu": "CPU optimizer steps",
               "gather": "all-gather", "reduce": "reduce-scatter", "collectives": "all-gather, reduce-scatter",
@@ -99,11 +100,26 @@ def price(experiment, path):
     lines(experiment, path, lambda row: row["tokens_per_s_per_1000_usd"] or 0, "tokens/s per 1,000 USD")
 
 
-def name_failing(ax, experiment, failing, top):
-    """Writes beside the crosses whose they are."""
-    for k, series in enumerate(failing):
-        ax.text(1.005, -top * (0.045 + 0.05 * k), f"no: {series}" if k == 0 else series, transform=ax.get_yaxis_transform(), fontsize=8, va="center",
-                color=colour_of(experiment, series))
+FITS_NOT = Line2D([], [], color="#555555", marker="x", linestyle="", markeredgewidth=1.8, label="does not fit")
+
+
+def failing_in(experiment):
+    """Returns the series that do not fit somewhere."""
+    return [s for s in experiment.series if any(r.series == s and r.chosen and not r.ok for r in experiment.rows)]
+
+
+def cross(axes, columns, experiment, panels, level, points=8):
+    """Marks what does not fit: a row of crosses for each series that fails somewhere, `level(k)` high, and its name beside the last panel of a line."""
+    failing = failing_in(experiment)
+    for ax, (_, places) in zip(axes, panels):
+        for k, series in enumerate(failing):
+            rows = [experiment.chosen.get((series, p)) for p in places]
+            at = [experiment.tick(r.place)[0] + beside(experiment, experiment.series.index(series)) for r in rows if r and not r.ok]
+            ax.plot(at, [level(k)] * len(at), "x", color=colour_of(experiment, series), markersize=0.75 * points, markeredgewidth=1.8, zorder=4)
+    for ax in axes[columns - 1::columns] or axes[-1:]:
+        for k, series in enumerate(failing):
+            ax.text(1.005, level(k), f"no: {series}" if k == 0 else series, transform=ax.get_yaxis_transform(), fontsize=points, va="center",
+                    color=colour_of(experiment, series))
 
 
 def lines(experiment, path, value_of, title_of_values):
@@ -112,7 +128,7 @@ def lines(experiment, path, value_of, title_of_values):
     panels, note = filled(experiment)
     figure, axes, columns = grid(len(panels), 3.9)
     top = max(value_of(r) for r in experiment.rows) or 1
-    failing = [s for s in experiment.series if any(r.series == s and r.chosen and not r.ok for r in experiment.rows)]
+    failing = failing_in(experiment)
     for ax, (title, places) in zip(axes, panels):
         drawn = []
         for i, series in enumerate(experiment.series):
@@ -121,10 +137,6 @@ def lines(experiment, path, value_of, title_of_values):
             shift = beside(experiment, i)
             xs = [experiment.tick(r.place)[0] + shift for r in rows if r and r.ok]
             drawn.append((xs, [value_of(r) for r in rows if r and r.ok], colour, marker, i))
-            none = [experiment.tick(r.place)[0] + shift for r in rows if r and not r.ok]
-            if none:
-                ax.plot(none, [-top * (0.045 + 0.05 * failing.index(series))] * len(none), "x", color=colour, markersize=6,
-                        markeredgewidth=1.8, zorder=4)
         # Drawn last to first, the first series thickest: lines that coincide stay visible.
         for xs, ys, colour, marker, i in reversed(drawn):
             ax.plot(xs, ys, color=colour, marker=marker, markersize=5.5, linewidth=2.2 if i == 0 else 1.6, linestyle=style_of(experiment, i),
@@ -139,14 +151,10 @@ def lines(experiment, path, value_of, title_of_values):
         ax.set_yticks([t for t in matplotlib.ticker.MaxNLocator(6).tick_values(0, top) if t <= top * 1.06])
     for ax in axes[::columns]:
         ax.set_ylabel(title_of_values)
-    for ax in axes[columns - 1::columns] or axes[-1:]:
-        name_failing(ax, experiment, failing, top)
+    cross(axes, columns, experiment, panels, lambda k: -top * (0.045 + 0.05 * k))
     handles = [Line2D([], [], color=colour_of(experiment, s), marker=SERIES_MARKERS[i % len(SERIES_MARKERS)],
                       linestyle=style_of(experiment, i), label=s) for i, s in enumerate(experiment.series)]
-    if failing:
-        handles.append(Line2D([], [], color="#555555", marker="x", linestyle="", markeredgewidth=1.8,
-                              label="does not fit"))
-    legend(figure, handles)
+    legend(figure, handles + [FITS_NOT] * bool(failing))
     save(figure, path, experiment, note=note)
 
 
@@ -192,7 +200,7 @@ def times(experiment, path):
     handles = [Line2D([], [], color=colour_of(experiment, s), marker=SERIES_MARKERS[i % len(SERIES_MARKERS)], label=s)
                for i, s in enumerate(series)]
     legend(figure, handles)
-    save(figure, path, experiment, note="Below: the lane on which the critical path spends most time.")
+    save(figure, path, experiment, note="Below: the lane on which the critical path spends most time; \u2013: does not fit.")
 
 
 def lane_colour(lane, seen):
@@ -203,27 +211,43 @@ def lane_colour(lane, seen):
     return MORE_COLOURS[seen.index(lane) % len(MORE_COLOURS)]
 
 
+def statuses(experiment):
+    """Explains the words that stand where nothing runs."""
+    seen = {r.status for r in experiment.rows if r.chosen and not r.ok}
+    return "INFEASIBLE: the planner finds no plan that fits." if "infeasible" in seen else ""
+
+
 def critical(experiment, path):
-    """Draws shares of the critical path: a plot a panel of the sweep and series that runs in it, a stacked bar a point."""
+    """Draws shares of the critical path: a plot a panel of the sweep and series, a stacked bar a point. A series that runs nowhere has its
+    name alone."""
     def runs(series, places):
         return any(row and row.ok for row in (experiment.chosen.get((series, p)) for p in places))
 
-    every = experiment.panels()
-    panels = [(title, places, [s for s in experiment.series if runs(s, places)]) for title, places in every[:CRITICAL_PANELS]]
-    columns = min(CRITICAL_COLUMNS, max((len(shown) for _, _, shown in panels), default=0))
-    if not columns:
+    every = [(t, p) for t, p in experiment.panels() if any(runs(s, p) for s in experiment.series)]
+    panels, series = every[:CRITICAL_PANELS], experiment.series
+    if not panels:
         return False
-    rows = [shown[i:i + columns] for _, _, shown in panels for i in range(0, len(shown), columns)]
-    figure, axes = plt.subplots(len(rows), columns, figsize=(WIDTH, 2.9 * len(rows) + 0.4), sharey=True, squeeze=False)
+    columns = -(-len(series) // -(-len(series) // CRITICAL_COLUMNS))  # as equal rows as can be
+    rows = len(panels) * -(-len(series) // columns)
+    figure, axes = plt.subplots(rows, columns, figsize=(WIDTH, 2.9 * rows + 0.4), sharey=True, squeeze=False)
     lanes, more, lines_left = [], [], list(axes)
-    for title, places, shown in panels:
-        lines = [lines_left.pop(0) for _ in range(-(-len(shown) // columns))]
+    for title, places in panels:
+        lines = [lines_left.pop(0) for _ in range(-(-len(series) // columns))]
         plots = [ax for line in lines for ax in line]
-        for ax in plots[len(shown):]:
+        for ax in plots[len(series):]:
             ax.set_visible(False)
-        for ax, series in zip(plots, shown):
+        for ax, name in zip(plots, series):
+            wrapped = textwrap.fill(name, int(10 * WIDTH / columns))
+            ax.set_title(wrapped + ("\n" if columns > 3 else ", ") + title if title else wrapped)
+            ax.set_ylim(0, 100)
+            if not runs(name, places):
+                ax.text(0, 0.94, "does not fit", transform=ax.transAxes, va="top", color="#555555")
+                ax.set_frame_on(False)
+                ax.grid(False)
+                ax.tick_params(left=False, bottom=False, labelleft=False, labelbottom=False)
+                continue
             for i, place in enumerate(places):
-                row = experiment.chosen.get((series, place))
+                row = experiment.chosen.get((name, place))
                 if not row or not row.ok:
                     ax.text(i, 2, row.status.upper() if row else "", rotation=90, ha="center", va="bottom", fontsize=8,
                             color="#555555")
@@ -231,33 +255,31 @@ def critical(experiment, path):
                 below = 0
                 for lane, spent in row.lanes().items():
                     share = 100 * spent / row["iteration_time_s"]
-                    if share < 0.05:
+                    if share < VISIBLE:
                         continue
                     if lane not in lanes:
                         lanes.append(lane)
                     ax.bar(i, share, 0.8, bottom=below, color=lane_colour(lane, more), linewidth=0)
                     below += share
-            name = textwrap.fill(series, int(10 * WIDTH / columns))
-            ax.set_title(name + ("\n" if columns > 3 else ", ") + title if title else name)
             names = [experiment.tick(p)[1] for p in places]
             ax.set_xticks(range(len(places)), names, rotation=90 if 0.09 * sum(len(n) + 1 for n in names) > WIDTH / columns - 0.8 else 0)
             ax.set_xlabel(experiment.axis_title())
             ax.set_xlim(-0.6, len(places) - 0.4)
-            ax.set_ylim(0, 100)
             ax.grid(axis="x", visible=False)
         for line in lines:
             line[0].set_ylabel("share of critical path, %")
     order = [lane for lane in LANE_NAMES if lane in lanes] + [lane for lane in lanes if lane not in LANE_NAMES]
     legend(figure, [Patch(color=lane_colour(lane, more), label=LANE_NAMES.get(lane, lane)) for lane in order])
     part = f"The first {CRITICAL_PANELS} of {len(every)} panels." if len(every) > CRITICAL_PANELS else ""
-    save(figure, path, experiment, "where the critical path is", part)
+    save(figure, path, experiment, "where the critical path is", " ".join(filter(None, (part, statuses(experiment)))))
     return True
 
 
 def bounds(experiment, path):
     """Draws achieved time over lower bound along the sweep; a better schedule of these ops could gain the rest."""
     panels, note = filled(experiment)
-    figure, axes, columns = grid(len(panels), 2.9)
+    failing = failing_in(experiment)
+    figure, axes, columns = grid(len(panels), 2.9 + 0.12 * len(failing))
     top = 1
     for ax, (title, places) in zip(axes, panels):
         for i, series in reversed(list(enumerate(experiment.series))):
@@ -274,13 +296,16 @@ def bounds(experiment, path):
         ticks(ax, experiment, places)
         if title:
             ax.set_title(title)
+    span = max(top - 1, 0.05)
     for ax in axes:
-        ax.set_ylim(1 - 0.06 * max(top - 1, 0.05), 1 + 1.08 * max(top - 1, 0.05))
+        ax.set_ylim(1 - (0.06 + 0.11 * len(failing)) * span, 1 + 1.08 * span)
+        ax.set_yticks([t for t in matplotlib.ticker.MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]).tick_values(1, 1 + span) if 1 <= t <= 1 + 1.08 * span])
+    cross(axes, columns, experiment, panels, lambda k: 1 - (0.1 + 0.11 * k) * span, 7)
     for ax in axes[::columns]:
         ax.set_ylabel("time / lower bound")
     handles = [Line2D([], [], color=colour_of(experiment, s), marker=SERIES_MARKERS[i % len(SERIES_MARKERS)],
                       linestyle=style_of(experiment, i), label=s) for i, s in enumerate(experiment.series)]
-    legend(figure, handles)
+    legend(figure, handles + [FITS_NOT] * bool(failing))
     save(figure, path, experiment, "time over the lower bound", note)
 
 
@@ -334,7 +359,7 @@ def capacities(raw):
 
 def timelines(traces, path, of):
     """Draws traces, [(raw row, timeline.Trace)], one above the other on one scale of time."""
-    figure = timeline.figure_of([t for _, t in traces], capacities(traces[0][0]))
+    figure = timeline.figure_of([t for _, t in traces], capacities(traces[0][0]), names=[of.label_of(raw["system"]) for raw, _ in traces])
     look.stamp(figure, f"{of.title}: timelines, {of.point(traces[0][0])}", f"{of.name}. {of.provenance([traces[0][0]['scenario']])}")
     look.write(figure, path)
 
@@ -360,7 +385,7 @@ def memory(traces, path, of):
             if column:
                 ax.set_ylabel("")
             if row == 0:
-                ax.set_title(trace.schedule)
+                ax.set_title(of.label_of(raw["system"]))
             if row == len(spaces) - 1:
                 ax.set_xlabel(f"time, {unit}")
         axes[row][0].set_ylim(0, top)

@@ -25,7 +25,7 @@ WIDTH = 12.5
 KIND_COLOURS = ["#a6cee3", "#fdbf6f", "#b2df8a", "#cab2d6", "#fb9a99", "#dddddd"]
 INSIDE, ACROSS = "#c9d8c5", "#e7b98a"  # a ring within a node, and over several
 STATES = ("param", "master", "momentum", "variance", "grad")
-MEMORY = (("states", "#4f7ca8"), ("activations", "#e69f00"), ("other", "#999999"))
+MEMORY = (("states", "#332288"), ("activations", "#44aa99"), ("other", "#999999"))  # as in timelines
 
 
 class Plan:

@@ -130,4 +130,4 @@ def mixes(experiment, path):
     for line in axes:
         line[0].set_ylabel(names[0])
     legend(figure, [Patch(color=colour_of(experiment, s), label=s) for s in experiment.series])
-    save(figure, path, experiment, note=f"Small squares: systems that are as fast, within {100 * TIE:.0f}%. Bold: the device makes it slower.")
+    save(figure, path, experiment, note=f"Small squares: systems that are as fast, within {100 * TIE:.0f}%. Bold: the device makes it slower. \u2013: it does not fit; first: it does not fit without the device.")

@@ -1,6 +1,7 @@
 """The paper's values beside ours: rows of `hetbench reproduce --out results/claims/PAPER.csv` that belong to an experiment."""
 
 import csv
+import textwrap
 
 import matplotlib.pyplot as plt
 from matplotlib.lines import Line2D
@@ -49,20 +50,23 @@ def beside(rows, path, of):
     rows = drawable(rows)
     if not rows:
         return False
-    figure, ax = plt.subplots(figsize=(WIDTH * 0.85, 0.36 * len(rows) + 0.9))
+    names = [textwrap.fill(r["statement"].rstrip("."), 54) for r in rows]
+    figure, ax = plt.subplots(figsize=(WIDTH, (0.36 if "\n" not in "".join(names) else 0.46) * len(rows) + 0.9))
     right = max(max(1.12 * number(r["paper"]), 1.12 * number(r["ours"]), 1.04 * band(r)[1]) for r in rows)
+    left = min(0, 1.3 * min(number(r["ours"]) for r in rows))
     for y, row in enumerate(rows):
         paper, ours = number(row["paper"]), number(row["ours"])
         low, high = band(row, right)
-        ax.barh(y, max(high - low, 0.004 * right), 0.62, left=max(low, 0), color=BAND, linewidth=0)
+        low = max(low, 0) if high > 0 else left
+        ax.barh(y, max(high - low, 0.004 * right), 0.62, left=low, color=BAND, linewidth=0)
         ax.plot([paper, ours], [y, y], color="#999999", linewidth=1.6, zorder=2)
         ax.plot([paper], [y], "|", color="black", markersize=13, markeredgewidth=2, zorder=3)
         ax.plot([ours], [y], "o", color=OURS if row["verdict"] == "within" else OUTSIDE, markersize=7, zorder=4)
-        ax.text(1.005, y, f"paper {row['paper']}, ours {ours:.3g}", transform=ax.get_yaxis_transform(), va="center", fontsize=8)
+        ax.text(1.005, y, f"paper {row['paper'].replace('<=', '≤').replace('>=', '≥')}, ours {ours:.3g}", transform=ax.get_yaxis_transform(), va="center", fontsize=8)
     ax.axvline(1, color="black", linewidth=0.8, linestyle=(0, (3, 3)))
-    ax.set_yticks(range(len(rows)), [r["id"].partition(".")[2] for r in rows])
+    ax.set_yticks(range(len(rows)), names, fontsize=8.5)
     ax.set_ylim(len(rows) - 0.5, -0.5)
-    ax.set_xlim(min(0, 1.15 * min(number(r["ours"]) for r in rows)), right)
+    ax.set_xlim(left, right)
     ax.set_xlabel(rows[0]["unit"])
     ax.grid(axis="y", visible=False)
     legend(figure, [Line2D([], [], color="black", marker="|", linestyle="", markersize=11, markeredgewidth=2, label="the paper's"),

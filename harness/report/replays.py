@@ -20,7 +20,7 @@ TRACES = pathlib.Path(__file__).resolve().parent.parent / "days/traces"
 
 class Replay:
     def __init__(self, path):
-        self.folder, self.name, self.title = path.parent, path.parent.name, "A spot trace that happens to real processes"
+        self.folder, self.name, self.title = path.parent, path.parent.name, "A recorded spot trace, replayed with real processes"
         try:
             self.rows = hetbench.read(path, text=("trace", "policy", "losses_equal", "commit", "command"))
             self.first = self.rows[0]
@@ -33,7 +33,7 @@ class Replay:
     def setting(self):
         f = self.first
         return (f"Trace {f['trace']}, {f['hours']:.1f} modelled hours at {f['speed']:g} modelled seconds a second; {f['local_nodes']} nodes of {f['cluster']}, "
-                f"of which ceil({f['local_nodes']} x live / most) are there: {f['changing']} moments change them ({f['joins']} joins, {f['losses']} losses); "
+                f"of which ceil({f['local_nodes']} x live / most) are there: {f['changing']} events change them ({f['joins']} joins, {f['losses']} losses); "
                 f"{f['model']}, a save every {f['save_steps']} steps")
 
     def provenance(self):

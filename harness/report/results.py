@@ -219,6 +219,11 @@ class Experiment:
     def setting(self, scenarios=None):
         return setting(scenarios or [r.scenario for r in self.rows])
 
+    def label_of(self, system):
+        """Returns the label of a system's series, or the system where that is not one."""
+        labels = [label for label, systems in self.variants.items() if system in systems]
+        return labels[0] if len(labels) == 1 else system
+
     def point(self, raw):
         """Names the point of a raw row."""
         return f"{raw['scenario']['model']['name']}, batch {raw['scenario']['batch']}"

@@ -97,8 +97,8 @@ def draw_memory(ax, trace, space, begin, length, window, time_scale, capacity):
     return classes
 
 
-def figure_of(traces, capacities, wanted=None):
-    """Draws traces one above the other on one scale of time."""
+def figure_of(traces, capacities, wanted=None, names=None):
+    """Draws traces one above the other on one scale of time. names: of the systems, in place of those in the traces."""
     picks = []
     for i, trace in enumerate(traces):
         iteration = wanted[min(i, len(wanted) - 1)] if wanted else trace.steady()
@@ -117,7 +117,7 @@ def figure_of(traces, capacities, wanted=None):
     axes = axes[:, 0]
     groups, classes, at = {}, [], 0
     for trace, iteration, begin, length in picks:
-        axes[at].set_title(f"{trace.schedule}, {trace.obtained}: iteration {iteration + 1} of "
+        axes[at].set_title(f"{names[traces.index(trace)] if names else trace.schedule}, {trace.obtained}: iteration {iteration + 1} of "
                            f"{trace.head['iterations']}, {seconds(length)}", fontsize=10, loc="left", fontweight="bold")
         groups.update(draw_lanes(axes[at], trace, iteration, begin, length, window, time_scale, inches_per_s))
         axes[at].grid(False)

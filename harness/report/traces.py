@@ -8,7 +8,7 @@ import typing
 # Okabe and Ito's palette for ops, which colour-blind readers can tell apart, with tints of it.
 KIND_COLOURS = {
     "forward": "#56b4e9", "recompute": "#a6d8f2", "backward": "#e69f00", "accumulate": "#f3cf80",
-    "optimizer_step": "#cc79a7", "undo": "#5b2c1a", "all_gather": "#0072b2", "reduce_scatter": "#3d6ea8",
+    "optimizer_step": "#cc79a7", "undo": "#5b2c1a", "all_gather": "#0072b2", "reduce_scatter": "#1b2a4a",
     "all_reduce": "#22577a", "send": "#7a9e3d", "receive": "#b5c98e", "validate": "#888888", "restore": "#555555",
     "transpose": "#b2182b",
 }
@@ -18,9 +18,9 @@ MOVED = {
     "states": (("master", "momentum", "variance"), "#9a6fc0", "#5e3a82"),
     "activations": (("activation", "checkpoint", "act_grad", "logits"), "#e8d629", "#9c8f00"),
 }
-# Paul Tol's muted palette for memory: no colour of an op's.
+# Paul Tol's muted palette for memory, with a brown for the variance: no colour of an op's.
 CLASS_COLOURS = {
-    "param": "#332288", "master": "#7d73b8", "momentum": "#882255", "variance": "#c48aa5", "grad": "#cc6677",
+    "param": "#332288", "master": "#7d73b8", "momentum": "#882255", "variance": "#9c6b4f", "grad": "#cc6677",
     "activation": "#44aa99", "checkpoint": "#117733", "act_grad": "#999933", "logits": "#ddcc77",
     "workspace": "#999999", "staging": "#bbbbbb", "comm": "#666666",
 }

@@ -75,10 +75,10 @@ import bars, results
 e, marks = results.Experiment(pathlib.Path(sys.argv[2])), []
 for row in e.rows:
     row.raw["passes_s"] = row.ok and row["iteration_time_s"] / 2
-bars.missing = lambda ax, x, y, row, name=None: marks.append((name, row.series))
+bars.missing = lambda ax, x, y, row, name=None, colour=None: marks.append((name, row.series))
 bars.speedups(e, "marks.png")
 pairs = [(e.chosen["SysX", p].ok, e.chosen["Mobius", p].ok) for p in e.places()]
-for name, (sysx, mobius) in {"Mobius": (True, False), None: (False, True), "both": (False, False)}.items():
+for name, (sysx, mobius) in {"Mobius": (True, False), "SysX": (False, True), "both": (False, False)}.items():
     assert sum(n == name for n, _ in marks) == 3 * pairs.count((sysx, mobius)), (name, marks)
 assert pairs.count((True, False)) and all(series == ("Mobius" if n == "Mobius" else "SysX") for n, series in marks)
 PY
