@@ -32,8 +32,11 @@
  * widths=1,1,2 gives the stages widths of their own, as planners choose that look at each stage by itself (Zheng et al.,
  * "Alpa: Automating Inter- and Intra-Operator Parallelism for Distributed Deep Learning", OSDI 2022; Liu et al., "Aceso:
  * Efficient Parallel DNN Training through Iterative Bottleneck Alleviation", EuroSys 2024). What crosses a boundary is the
- * same on all parts, so each part of the next stage gets it whole from one of this stage. A boundary may be inside a block: then
+ * same on all parts, so each part of the next stage gets it whole from one of this stage, unless slices=1. A boundary may be inside a block: then
  * its halves are divided into different numbers of parts.
+ *
+ * slices=1 sends a slice from each part to the next stage, whose parts gather them (Narayanan et al. 2021, Sec. 4.1), as
+ * interleaved does unless it is told otherwise. What is not of that paper sends whole tensors: GPipe's and DAPPLE's have no parts.
  *
  * place= puts the stages on any devices: part after part, stage after stage, pipeline after pipeline. order=1 is the
  * place that Megatron-LM gives them (Narayanan et al., Sec. 3): parts of a stage beside each other, then the stages that
@@ -62,7 +65,8 @@
     {"widths", "the same of each stage of a pipeline; in place of tp", .min = 1, .max = 1 << 14, .kind = HT_VARIABLE_LIST},\
     {"place", "devices of parts, stages, pipelines, one after the other", .kind = HT_VARIABLE_RANKS},                  \
     {"order", "1: Megatron-LM's place: tensor, data, pipeline", .max = 1},                                             \
-    {"sequence", "1: the parts cut norms, residuals and dropout, too, by tokens", .max = 1}
+    {"sequence", "1: the parts cut norms, residuals and dropout, too, by tokens", .max = 1},                           \
+    {"slices", "1: a part sends its slice of what crosses a boundary, and the next stage's parts gather them", .max = 1}
 #define GRADIENTS                                                                                                      \
     {"zero", "1: optimizer states are sharded over the pipelines (ZeRO-1); 2: gradients, too", .max = 2},              \
     {"scatter", "0: zero=1 all-reduces gradients, in place of reduce-scatters", .max = 1},                             \
@@ -115,7 +119,8 @@ static enum ht_status style_of(const struct ht_system *self, const struct ht_sce
                                   .reduce_whole = ht_plan_variable(plan, "scatter") && !ht_plan_get(plan, "scatter"),
                                   .bucket = ht_plan_get(plan, "bucket"),
                                   .step_units = ht_plan_get(plan, "steps"),
-                                  .blocking_sends = self->variant != HT_PIPE_INTERLEAVED};
+                                  .blocking_sends = self->variant != HT_PIPE_INTERLEAVED,
+                                  .slices = ht_plan_get(plan, "slices")};
     ht_pipe_read_recomputation(plan, out);
     return *layout ? ht_pipe_lay_out(scenario, out, *layout, err) : HT_OK;
 }
@@ -155,6 +160,24 @@ static enum ht_status set_gradients(const struct ht_settings *settings, struct h
     if (ht_plan_variable(out, "scatter") && ht_plan_get(out, "zero") != 1)
         return ht_fail(err, HT_BAD_INPUT, "scatter is set beside zero=%lld; expected zero=1",
                        (long long)ht_plan_get(out, "zero"));
+    return HT_OK;
+}
+
+/* Adds to the plan whether boundaries of so many stages are sent in slices: as it is forced, or as Megatron-LM does. */
+static enum ht_status set_slices(const struct ht_system *self, const struct ht_settings *settings, int64_t stages,
+                                 struct ht_error *err, struct ht_plan *out)
+{
+    const struct ht_variable *slices = ht_setting_variable(settings, "slices"),
+                             *widths = ht_plan_variable(out, "widths");
+    bool parts = ht_plan_get(out, "tp") > 1, sequence = ht_plan_get(out, "sequence");
+    for (int32_t q = 0; widths && q < widths->n; q++) parts |= widths->values[q] > 1;
+    if (slices && slices->value && sequence)
+        return ht_fail(err, HT_BAD_INPUT,
+                       "slices is set beside sequence=1, which cuts boundaries by tokens; expected one of them");
+    if (slices)
+        ht_plan_set(out, "slices", slices->value);
+    else if (self->variant == HT_PIPE_INTERLEAVED && parts && stages > 1 && !sequence)
+        ht_plan_set(out, "slices", 1);
     return HT_OK;
 }
 
@@ -225,6 +248,7 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
     if (blocks) ht_plan_set_vector(out, blocks);
     if (halves) ht_plan_set_vector(out, halves);
     status = set_parts(settings, err, out);
+    if (!status) status = set_slices(self, settings, stages, err, out);
     if (!status) status = set_place(scenario, settings, tp, err, out);
     if (!status) status = set_gradients(settings, err, out);
     if (!status) status = ht_pipe_plan_recomputation(scenario, settings, self->variant == HT_PIPE_AFAB, err, out);

@@ -3,8 +3,8 @@
  *
  *     megatron_3d   Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM", SC
  *                   2021. Every shape tp x pp x dp of all devices, tp inside a node: equal blocks and equal micro-batches,
- *                   ranks in the order tensor, data, pipeline; 1F1B, and interleaved over v = 2, 4, .. stages a device; with and
- *                   without its distributed optimizer (ZeRO-1). If a shape does not fit, it recomputes attention (Korthikanti
+ *                   ranks in the order tensor, data, pipeline; boundaries in slices (its Sec. 4.1); 1F1B, and interleaved
+ *                   over v = 2, 4, .. stages a device; with and without its distributed optimizer (ZeRO-1). If a shape does not fit, it recomputes attention (Korthikanti
  *                   et al., "Reducing Activation Recomputation in Large Transformer Models", MLSys 2023, Sec. 5), and if that
  *                   does not either, its blocks, one at a time.
  *     whale_3d      Jia et al., "Whale: Efficient Giant Model Training over Heterogeneous GPUs", USENIX ATC 2022. The same
@@ -58,6 +58,8 @@ static const struct ht_knob whale_knobs[] = {
 static const struct ht_knob megatron_knobs[] = {
     DEGREES,
     {"v", "stages a device, interleaved; else the best", .min = 1, .max = -1},
+    {"slices", "0: a part sends the whole of what crosses a boundary; 1: its slice of it, as Megatron-LM does",
+     .max = 1},
     {"zero", "1: pipelines share the optimizer states, 0: they do not; else the best", .max = 1},
     {"recompute", "1: backwards recompute their blocks, 2: their attention; else only where nothing else fits",
      .max = 2, .planned = true},
@@ -139,6 +141,14 @@ static void set_vector(struct ht_plan *out, const char *name, enum ht_variable_k
     ht_plan_set_vector(out, &v);
 }
 
+/* Adds to the plan whether boundaries are sent in slices: as it is forced, or as Megatron-LM does. */
+static void set_slices(const struct ht_system *self, const struct ht_settings *settings, int64_t tp, int64_t pp,
+                       struct ht_plan *out)
+{
+    bool boundaries = self->variant == MEGATRON && tp > 1 && pp > 1;
+    if (boundaries) ht_plan_set(out, "slices", ht_setting(settings, "slices", 1));
+}
+
 /* Fills the variables of a shape's plan. */
 static enum ht_status set_shape(const struct sweep *s, const struct ht_shape *x, struct ht_error *err,
                                 struct ht_plan *out)
@@ -159,6 +169,7 @@ static enum ht_status set_shape(const struct sweep *s, const struct ht_shape *x,
     set_vector(out, "l", HT_VARIABLE_LIST, x->dp, l);
     if (x->v == 1) set_vector(out, "blocks", HT_VARIABLE_LIST, x->pp, blocks);
     set_vector(out, "place", HT_VARIABLE_RANKS, n, place);
+    set_slices(s->self, s->settings, x->tp, x->pp, out);
     ht_plan_set(out, "recompute", x->again);
     if (x->again) ht_plan_set(out, "segment", 1);
     free(devices);
@@ -367,8 +378,10 @@ static const struct ht_variable *forced(const struct ht_settings *settings, cons
 }
 
 /* Takes a plan that is forced as a whole. Interleaved stages are equal: their plan has no blocks. */
-static enum ht_status take_forced(const struct ht_settings *settings, struct ht_error *err, struct ht_plan *out)
+static enum ht_status take_forced(const struct ht_system *self, const struct ht_settings *settings,
+                                  struct ht_error *err, struct ht_plan *out)
 {
+    int64_t tp = ht_setting(settings, "tp", 1);
     if (ht_setting_variable(settings, "blocks") && ht_setting_variable(settings, "halves"))
         return ht_fail(err, HT_BAD_INPUT, "blocks and halves are both set; expected one of them");
     for (size_t i = 0; i < HT_COUNT(forms); i++) {
@@ -380,7 +393,8 @@ static enum ht_status take_forced(const struct ht_settings *settings, struct ht_
                            forms[i]);
         ht_plan_set_vector(out, v);
     }
-    ht_plan_set(out, "tp", ht_setting(settings, "tp", 1));
+    ht_plan_set(out, "tp", tp);
+    set_slices(self, settings, tp, ht_plan_variable(out, "pipelines")->values[0] / tp, out);
     if (ht_setting(settings, "v", 1) > 1) ht_plan_set(out, "v", ht_setting(settings, "v", 1));
     if (ht_setting(settings, "zero", 0)) ht_plan_set(out, "zero", 1);
     ht_plan_set(out, "recompute", ht_setting(settings, "recompute", 0));
@@ -415,7 +429,7 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
     struct sweep s = {self, scenario, profile, settings, .least_ns = INT64_MAX};
     *out = (struct ht_plan){.planned_bytes = {-1, 0, 0, 0}};
     for (size_t i = 0; i < HT_COUNT(forms); i++)
-        if (forced(settings, forms[i])) return take_forced(settings, err, out);
+        if (forced(settings, forms[i])) return take_forced(self, settings, err, out);
     enum ht_status status = search(&s, err, out);
     free(s.all);
     return status;

@@ -155,6 +155,41 @@ static enum ht_status gather(struct ht_cpu_call *c, struct group *g, int64_t *co
                               counts, type_of(c->args.dtype), c->err);
 }
 
+/* Joins the members' slices of a boundary tensor, of any contents. A member that has several puts its own together first. */
+static enum ht_status join(struct ht_cpu_call *c, struct group *g, int64_t *counts)
+{
+    const struct ht_schedule *s = c->s;
+    struct ht_comm *comm = c->options->comm;
+    int64_t whole = -1, begin = 0, end = 0;
+    for (int64_t e = s->effects_begin[c->id]; e < s->effects_begin[c->id + 1]; e++)
+        if (s->effects[e].flags & HT_CPU_WRITE) whole = e - s->effects_begin[c->id];
+    if (whole < 0) return ht_cpu_fail(c, "has no tensor to join slices in");
+    char *all = c->buffers[whole].data;
+    for (int32_t i = 0; i < g->n; i++) {
+        int32_t op = g->first + i;
+        if (i == g->me) begin = end;
+        for (int64_t e = s->effects_begin[op]; e < s->effects_begin[op + 1] && !c->status; e++) {
+            const struct ht_tensor *t = &s->tensors[s->effects[e].tensor];
+            if (!ht_is_boundary_shard(t) || !(s->effects[e].flags & HT_NEED)) continue;
+            int64_t bytes = t->shard_end - t->shard_begin;
+            if (t->shard_begin != end || t->bytes != bytes)
+                return ht_cpu_fail(c, "a slice of rank %d begins at byte %lld, expected %lld", g->ranks[i],
+                                   (long long)t->shard_begin, (long long)end);
+            if (i == g->me && !c->check_only)
+                c->status = ht_comm_all_gather(comm, (struct ht_team){.ranks = &g->ranks[i], .n = 1}, c->op->match,
+                                               c->buffers[e - s->effects_begin[op]].data, all + end, &bytes,
+                                               HT_COMM_BYTE, c->err);
+            counts[i] += bytes;
+            end = t->shard_end;
+        }
+    }
+    if (end != c->buffers[whole].bytes && !c->status)
+        ht_cpu_fail(c, "the slices end at byte %lld, the tensor at %lld", (long long)end,
+                    (long long)c->buffers[whole].bytes);
+    if (c->status || c->check_only) return c->status;
+    return ht_comm_all_gather(comm, team_of(g), c->op->match, all + begin, all, counts, HT_COMM_BYTE, c->err);
+}
+
 /* Returns the type of the group's sum: fresh gradients, or sums of each rank's own. */
 static enum ht_dtype type_of_sum(struct ht_cpu_call *c, int32_t op)
 {
@@ -207,7 +242,7 @@ static enum ht_status with_shards(struct ht_cpu_call *c,
 
 enum ht_status ht_cpu_all_gather(struct ht_cpu_call *c)
 {
-    return with_shards(c, gather);
+    return with_shards(c, ht_joins_boundary(c->op) ? join : gather);
 }
 
 enum ht_status ht_cpu_reduce_scatter(struct ht_cpu_call *c)
@@ -225,13 +260,13 @@ static int64_t kth_effect(const struct ht_schedule *s, int32_t op, int32_t k, un
     return -1;
 }
 
-/* Checks that both ops have as many effects with these flags, of the same sizes. */
-static enum ht_status check_equal(struct ht_cpu_call *c, unsigned flags, int32_t other, unsigned others_flags)
+/* Checks that both ops update as many tensors, of the same sizes. */
+static enum ht_status check_equal(struct ht_cpu_call *c, int32_t other)
 {
     const struct ht_schedule *s = c->s;
     int32_t k = 0;
     for (;; k++) {
-        int64_t a = kth_effect(s, c->id, k, flags), b = kth_effect(s, other, k, others_flags);
+        int64_t a = kth_effect(s, c->id, k, HT_UPDATE), b = kth_effect(s, other, k, HT_UPDATE);
         if (a < 0 && b < 0) break;
         if (a < 0 || b < 0 || s->tensors[s->effects[a].tensor].bytes != s->tensors[s->effects[b].tensor].bytes)
             return ht_cpu_fail(c, "tensor %d is not what the member of rank %d has there", k, ht_op_rank(s, other));
@@ -278,7 +313,7 @@ enum ht_status ht_cpu_all_reduce(struct ht_cpu_call *c)
         return status;
     }
     for (int32_t i = 0; i < g.n && !status; i++)
-        if (i != g.me) status = check_equal(c, HT_UPDATE, g.first + i, HT_UPDATE);
+        if (i != g.me) status = check_equal(c, g.first + i);
     int64_t e;
     for (int32_t k = 0; !status && !c->check_only && (e = kth_effect(c->s, c->id, k, HT_UPDATE)) >= 0; k++) {
         const struct ht_buffer *b = &c->buffers[e - c->s->effects_begin[c->id]];
@@ -290,23 +325,49 @@ enum ht_status ht_cpu_all_reduce(struct ht_cpu_call *c)
     return status;
 }
 
+/* Returns the bytes of a SEND's tensor that go to a RECEIVE's: all, or those of the slice that the latter is. */
+static struct ht_range sent_bytes(const struct ht_schedule *s, int64_t sent, int64_t received)
+{
+    const struct ht_tensor *from = &s->tensors[s->effects[sent].tensor], *to = &s->tensors[s->effects[received].tensor];
+    if (ht_is_boundary_shard(to) && !from->sharded) return (struct ht_range){to->shard_begin, to->shard_end};
+    return (struct ht_range){0, from->bytes};
+}
+
+/* Checks that a SEND has as many tensors as its RECEIVE, of the same sizes, or larger ones of slices. */
+static enum ht_status check_message(struct ht_cpu_call *c, int32_t send, int32_t receive)
+{
+    const struct ht_schedule *s = c->s;
+    for (int32_t k = 0;; k++) {
+        int64_t a = kth_effect(s, send, k, HT_NEED), b = kth_effect(s, receive, k, HT_CPU_WRITE);
+        if (a < 0 && b < 0) return k ? HT_OK : ht_cpu_fail(c, "has no tensor to talk about");
+        struct ht_range r = a < 0 || b < 0 ? (struct ht_range){0, -1} : sent_bytes(s, a, b);
+        if (r.end < r.begin || r.end > s->tensors[s->effects[a].tensor].bytes ||
+            r.end - r.begin != s->tensors[s->effects[b].tensor].bytes)
+            return ht_cpu_fail(c, "tensor %d is not what the member of rank %d has there", k,
+                               ht_op_rank(s, c->id == send ? receive : send));
+    }
+}
+
 /* Sends the tensors that a SEND NEEDs, or receives the same tensors' bytes in the same order. */
 enum ht_status ht_cpu_send_receive(struct ht_cpu_call *c)
 {
     struct group g = {0};
     enum ht_status status = find_group(c, &g);
     bool sends = c->op->kind == HT_OP_SEND;
-    unsigned flags = sends ? HT_NEED : HT_CPU_WRITE, others_flags = sends ? HT_CPU_WRITE : HT_NEED;
+    unsigned flags = sends ? HT_NEED : HT_CPU_WRITE;
     int32_t other = g.first + !g.me;
     if (!status && (g.n != 2 || c->s->ops[other].kind != (sends ? HT_OP_RECEIVE : HT_OP_SEND)))
         status = ht_cpu_fail(c, "is in a group of %d; expected one send and one receive", g.n);
-    if (!status) status = check_equal(c, flags, other, others_flags);
+    if (!status) status = check_message(c, sends ? c->id : other, sends ? other : c->id);
     int64_t e;
     for (int32_t k = 0; !status && !c->check_only && (e = kth_effect(c->s, c->id, k, flags)) >= 0; k++) {
         const struct ht_buffer *b = &c->buffers[e - c->s->effects_begin[c->id]];
         struct ht_message m;
+        struct ht_range r = {0, b->bytes};
+        if (sends) r = sent_bytes(c->s, e, kth_effect(c->s, other, k, HT_CPU_WRITE));
         if (sends)
-            ht_comm_send(c->options->comm, g.ranks[!g.me], c->op->match, b->data, b->bytes, &m);
+            ht_comm_send(c->options->comm, g.ranks[!g.me], c->op->match, (char *)b->data + r.begin, r.end - r.begin,
+                         &m);
         else
             ht_comm_receive(c->options->comm, g.ranks[!g.me], c->op->match, b->data, b->bytes, &m);
         status = ht_comm_wait(c->options->comm, &m, c->err);

@@ -158,8 +158,7 @@ static void add_activations_of_half(struct ht_draft *g, int32_t u, int32_t j)
         if (g->dx[before] < 0) g->dx[before] = add_stream(g, HT_ACT_GRAD, u - 1, j, holder(g, u));
         g->x[at] = add_kept(g, u, j, 1u << HT_SUB_PROJ, beside(g, holder(g, u), u));
         g->dx[at] = g->dx[before];
-        /* Each part has it alike, and ranks of different widths share it. */
-        if (g->layout->stage_begin) g->schedule->tensors[g->x[at]].part = 0, g->schedule->tensors[g->x[at]].parts = 1;
+        g->schedule->tensors[g->x[at]].part = 0, g->schedule->tensors[g->x[at]].parts = 1; /* each part has it alike */
     }
     if (holder(g, u) < 0) return;
     row = add_kept(g, u, j, kept, holder(g, u));

@@ -40,6 +40,7 @@ struct ht_lanes {
     int32_t compute, h2d, d2h, host;
     int32_t gather, reduce;                          /* collectives; the same lane with one communicator */
     int32_t act_out, act_in, grad_out, grad_in, get; /* messages of a pipeline, see common/draft/pipe.h */
+    int32_t slices;                                  /* all-gathers of what came in slices */
     int32_t own_out, own_in;                         /* messages that only the system's method has */
     int32_t disk_read, disk_write;                   /* one lane if the node's array is simplex */
 };

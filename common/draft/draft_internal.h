@@ -8,7 +8,7 @@
 #define HT_NO_LANES                                                                                                    \
     (struct ht_lanes)                                                                                                  \
     {                                                                                                                  \
-        -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1                                                     \
+        -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1                                                 \
     }
 
 /* State that a draft keeps for itself. In the flags of a program see struct ht_program. */

@@ -28,6 +28,7 @@ static void add_lanes_of(struct ht_pipe *g, int32_t rank)
         l->grad_out = ht_pipe_add_lane(g, "grad out", HT_LANE_P2P, rank);
         l->grad_in = ht_pipe_add_lane(g, "grad in", HT_LANE_P2P, rank);
     }
+    if (several && ht_pipe_sends_slices(g)) l->slices = ht_pipe_add_lane(g, "slices", HT_LANE_COLLECTIVE, rank);
     if (g->d.layout->n_replicas > 1 || (several && g->d.scenario->model.tied))
         l->gather = l->reduce = ht_pipe_add_lane(g, "reduce", HT_LANE_COLLECTIVE, rank);
     if (g->style->hooks.add_lanes) g->style->hooks.add_lanes(g, rank);
@@ -237,11 +238,12 @@ static enum ht_status write_draft(const struct ht_scenario *scenario, const stru
     for (int32_t r = 0; r < ranks; r++) add_lanes_of(&g, r);
     add_rows(&g);
     g.d.links = ht_links_add(g.d.schedule, scenario->cluster, true);
+    g.slices = HT_NEW_ARRAY(struct ht_pipe_slices, g.d.schedule->n_tensors);
     lay_out(&g);
     emit(&g);
     struct ht_schedule *plain = ht_draft_free(&g.d);
-    void *all[] = {g.first,   g.stage_of, g.holder, g.forward_rank, g.stage_lane, g.serve,  g.computed,
-                   g.sending, g.arrival,  g.lanes,  g.visit_of,     g.n_visits,   g.passes, g.visits};
+    void *all[] = {g.first,   g.stage_of, g.holder,   g.forward_rank, g.stage_lane, g.serve,  g.computed, g.sending,
+                   g.arrival, g.lanes,    g.visit_of, g.n_visits,     g.passes,     g.visits, g.slices};
     for (size_t i = 0; i < HT_COUNT(all); i++) free(all[i]);
     if (g.control.mode == HT_CONTROL_NONE) {
         *out = plain;

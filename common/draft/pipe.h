@@ -39,6 +39,7 @@
  *     get, serve R                           parameters from another node's memory: a one-sided read by rank R, i.e. a
  *                                            copy through both NICs and R's port; the owner does nothing
  *     cpu                                    optimizer of all of the rank's stages
+ *     slices                                 all-gathers of what came in slices
  *     verdict, agree                         outcome of the iteration: the rank's final check, and the agreement of all
  *                                            ranks (common/draft/control.h)
  *
@@ -74,6 +75,16 @@
  * the next stage gets X from part q mod n of this stage's n, and so backward. X and dX are whole on every part, so a wider
  * stage is sent its input several times, and parts that a narrower one does not need free theirs. A tied table is on two ranks
  * only if the first and the last stage are equally wide.
+ *
+ * Or X and dX are sent in slices (Narayanan et al. 2021, Sec. 4.1: "scatter/gather"): of n parts each sends one of n, over its
+ * own link, and the m parts of the receiving stage gather the whole, each from one of m. Of other widths a part is sent those
+ * of n that overlap with its own of m (as the runtime of Aceso does: Liu et al., EuroSys 2024):
+ *
+ *     part 0   [0, 1/2)  --> [0, 1/2)    part 0   \                 part 0   [0, 1/2)  --> [0, 1/4), [1/4, 1/2)   parts 0, 1
+ *     part 1   [1/2, 1)  --> [1/2, 1)    part 1   / all-gather      part 1   [1/2, 1)  --> [1/2, 3/4), [3/4, 1)   parts 2, 3
+ *
+ * A program gathers between two passes, and nothing computes meanwhile: the all-gather follows the rank's pass before the one
+ * that reads the tensor. With sequence parallelism X and dX are slices by themselves.
  *
  * Parameters are in host memory of the node whose rank runs the stage's backward. Every rank that uses them fetches
  * them from there. A rank has two buffers. A visit is a run of passes over the same stage: its parameters are fetched
@@ -157,6 +168,7 @@ struct ht_pipe_style {
     bool recompute_output; /* the last backward stage recomputes X(L+1,j), too; else the last forward stage sends it */
     bool blocking_sends;   /* a rank's next pass waits for its sends; see the lanes above for what these wait for */
     bool free_messages;    /* messages between ranks cost nothing */
+    bool slices;           /* a boundary tensor is sent in slices; not if the parts cut rows */
     struct ht_pipe_hooks hooks;
 };
 

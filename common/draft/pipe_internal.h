@@ -13,6 +13,11 @@ struct ht_pipe_visit {
     int32_t last_op;                     /* its last compute op, once appended */
 };
 
+/* Rows of slices of a tensor, consecutive. */
+struct ht_pipe_slices {
+    int32_t first, n;
+};
+
 /* The ranks that step each unit. */
 struct ht_pipe_holders {
     const struct ht_layout *layout;
@@ -43,8 +48,9 @@ struct ht_pipe {
     int64_t n_passes;
     /* while ops are appended */
     int32_t match;
-    int32_t *computed, *sending; /* [ranks] last compute op; message that the next compute op waits for, or -1 */
-    int32_t *arrival;            /* [n_backward * n_mb] receive of a backward pass's input, or -1 */
+    int32_t *computed, *sending;   /* [ranks] last compute op; message that the next compute op waits for, or -1 */
+    int32_t *arrival;              /* [n_backward * n_mb] op that has a backward pass's input, or -1 */
+    struct ht_pipe_slices *slices; /* [rows before the passes] of a tensor, received and not joined yet; n 0: none */
 };
 
 static inline int32_t ht_pipe_at(const struct ht_pipe *g, int32_t unit, int32_t mb)
@@ -78,6 +84,11 @@ static inline void ht_pipe_turn(struct ht_pipe *g, int32_t rank)
 static inline bool ht_pipe_offloads(const struct ht_pipe *g)
 {
     return g->style->offload;
+}
+/* Returns true if boundary tensors are sent in slices. */
+static inline bool ht_pipe_sends_slices(const struct ht_pipe *g)
+{
+    return g->style->slices && g->d.layout->tp > 1 && !g->d.layout->sequence;
 }
 static inline int32_t ht_pipe_head(const struct ht_pipe *g)
 {
@@ -159,8 +170,12 @@ void ht_pipe_backward_pass(struct ht_pipe *g, int32_t rank, int64_t n);
 /* Appends the copies and messages that bring the parameters of a rank's visit. */
 void ht_pipe_fetch(struct ht_pipe *g, int32_t rank, int32_t visit);
 /* Appends the messages of a boundary tensor, unless both ranks are the same: each part of the receiver's stage gets it from
-   part q mod n of the n of the sender's. for_backward: the backward stage that waits for it, or -1. */
+   part q mod n of the n of the sender's, or, in slices, from those whose slices it needs. for_backward: the backward stage
+   that waits for it, or -1. */
 void ht_pipe_send_boundary(struct ht_pipe *g, int32_t from, int32_t to, int32_t tensor, int32_t for_backward);
+/* Appends the rank's member of the all-gather of a boundary tensor before the pass that reads it, if it came in slices.
+   for_backward: as above. */
+void ht_pipe_join_boundary(struct ht_pipe *g, int32_t rank, int32_t tensor, int32_t for_backward);
 /* Returns true if the draft's part passes a boundary tensor from one rank to another, and no part of the other's has it from
    this one. */
 bool ht_pipe_keeps_boundary(const struct ht_pipe *g, int32_t from, int32_t to);

@@ -84,6 +84,7 @@ void ht_pipe_forward_pass(struct ht_pipe *g, int32_t rank, int64_t n)
     const struct ht_pipe_pass *x = &g->passes[rank * g->n_passes + n];
     int32_t j = x->micro_batch, d = g->shape.d, head = ht_pipe_head(g);
     bool has_head = ht_pipe_forward_has_head(g, x->stage);
+    ht_pipe_join_boundary(g, rank, g->d.x[ht_pipe_at(g, g->first[x->stage * d], j)], -1);
     for (int32_t u = g->first[x->stage * d]; u < g->first[(x->stage + 1) * d] && u < head; u++) {
         ht_draft_forward(&g->d, u, j, HT_ALL_SUB_OPS & ~ht_pipe_dropped(g, u));
         in_pass(g, rank, x);
@@ -169,7 +170,9 @@ void ht_pipe_backward_pass(struct ht_pipe *g, int32_t rank, int64_t n)
 {
     const struct ht_pipe_pass *x = &g->passes[rank * g->n_passes + n];
     int32_t q = x->stage, begin = ht_pipe_first_block(g, q), end = ht_pipe_end_recomputed(g, q);
-    bool at_once = g->style->recompute && !g->style->segment;
+    bool at_once = g->style->recompute && !g->style->segment, last = q + 1 == g->n_backward;
+    int32_t at = ht_pipe_at(g, last ? ht_pipe_head(g) : g->first[q + 1], x->micro_batch);
+    ht_pipe_join_boundary(g, rank, last ? g->d.x[at] : g->d.dx[at], q);
     for (int32_t u = begin, next = begin; u < end && at_once; u = next) {
         for (next++; next < end && segment_of(g, next) == u;) next++;
         recompute(g, rank, x, u, next);

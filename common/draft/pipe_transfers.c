@@ -100,7 +100,8 @@ void ht_pipe_offload(struct ht_pipe *g, int32_t q)
 /* A message from a part of a rank's stage to one of another's. */
 struct route {
     int32_t from, to, from_part, to_part;
-    bool last; /* the part sends the tensor no more */
+    bool last;          /* the part sends the tensor no more */
+    int64_t begin, end; /* bytes of the tensor; 0, 0: all */
 };
 
 /* Returns true if the attention's backward reads what a message sends: what the projection keeps, for the mask of dropout. */
@@ -109,12 +110,26 @@ static bool is_read_again(const struct ht_pipe *g, int32_t tensor)
     return g->d.schedule->tensors[tensor].class == HT_ACTIVATION && g->d.scenario->model.dropout;
 }
 
+/* Adds a row of the slice that a message brings. */
+static int32_t add_slice(struct ht_pipe *g, struct route r, int32_t tensor, int32_t receiver)
+{
+    struct ht_tensor t = g->d.schedule->tensors[tensor];
+    t.bytes = r.end - r.begin;
+    t.shard_begin = r.begin, t.shard_end = r.end;
+    t.sharded = true;
+    t.rank = receiver;
+    int32_t row = ht_add_tensor(g->d.schedule, t);
+    struct ht_pipe_slices *slices = &g->slices[tensor];
+    if (!slices->n++) slices->first = row;
+    return row;
+}
+
 /* Appends those members of a message that the draft's part has. */
 static struct ht_pipe_message message(struct ht_pipe *g, struct route r, int32_t out, int32_t in, int32_t tensor,
                                       char letter, int32_t after)
 {
     struct ht_label about = g->d.schedule->tensors[tensor].label;
-    int64_t bytes = g->d.schedule->tensors[tensor].bytes;
+    int64_t bytes = r.end ? r.end - r.begin : g->d.schedule->tensors[tensor].bytes;
     int32_t sender = ht_layout_rank(g->d.layout, g->d.replica, r.from, r.from_part),
             receiver = ht_layout_rank(g->d.layout, g->d.replica, r.to, r.to_part);
     bool free = g->style->free_messages, stays = is_read_again(g, tensor) || !r.last, across = r.from_part != r.to_part;
@@ -134,7 +149,10 @@ static struct ht_pipe_message message(struct ht_pipe *g, struct route r, int32_t
         if (across) ht_op_across(g->d.schedule, receives ? r.from_part : r.to_part);
         ht_op_after(g->d.schedule, after);
         if (meets && g->d.part == r.to_part) ht_op_after(g->d.schedule, g->computed[r.to]);
-        ht_op_effect(g->d.schedule, tensor, HT_DEVICE, receives ? HT_PRODUCE : stays ? HT_NEED : HT_NEED | HT_RELEASE);
+        if (receives)
+            ht_op_effect(g->d.schedule, r.end ? add_slice(g, r, tensor, receiver) : tensor, HT_DEVICE, HT_PRODUCE);
+        else
+            ht_op_effect(g->d.schedule, tensor, HT_DEVICE, stays ? HT_NEED : HT_NEED | HT_RELEASE);
         if (!free) ht_charge_message(g->d.schedule, g->d.links, receives ? sender : receiver, false, bytes);
     }
     g->match++;
@@ -144,29 +162,71 @@ static struct ht_pipe_message message(struct ht_pipe *g, struct route r, int32_t
 struct ht_pipe_message ht_pipe_message(struct ht_pipe *g, int32_t from, int32_t to, int32_t out, int32_t in,
                                        int32_t tensor, char letter, int32_t after)
 {
-    struct route r = {from, to, g->d.part, g->d.part, true};
+    struct route r = {from, to, g->d.part, g->d.part, true, 0, 0};
     return message(g, r, out, in, tensor, letter, after);
 }
 
 bool ht_pipe_keeps_boundary(const struct ht_pipe *g, int32_t from, int32_t to)
 {
-    return g->d.part < ht_pipe_width(g, from) && g->d.part >= ht_pipe_width(g, to);
+    return !ht_pipe_sends_slices(g) && g->d.part < ht_pipe_width(g, from) && g->d.part >= ht_pipe_width(g, to);
+}
+
+/* Lists the messages of a boundary tensor of so many bytes from n parts to m. Returns their number. routes: room for n + m. */
+static int32_t find_routes(const struct ht_pipe *g, int32_t from, int32_t to, int64_t bytes, struct route *routes)
+{
+    int32_t n = ht_pipe_width(g, from), m = ht_pipe_width(g, to), found = 0;
+    bool sliced = ht_pipe_sends_slices(g) && (n > 1 || m > 1);
+    for (int32_t q = 0; q < m && !sliced; q++) routes[found++] = (struct route){from, to, q % n, q, q + n >= m, 0, 0};
+    for (int32_t p = 0, q = 0; p < n && q < m && sliced;) {
+        int64_t begin = bytes * p / n, end = bytes * (p + 1) / n;
+        if (bytes * q / m > begin) begin = bytes * q / m;
+        if (bytes * (q + 1) / m < end) end = bytes * (q + 1) / m;
+        routes[found++] = (struct route){from, to, p, q, bytes * (p + 1) / n == end, begin, end};
+        bool next = bytes * (q + 1) / m == end;
+        if (bytes * (p + 1) / n == end) p++;
+        q += next;
+    }
+    return found;
 }
 
 void ht_pipe_send_boundary(struct ht_pipe *g, int32_t from, int32_t to, int32_t tensor, int32_t for_backward)
 {
     const struct ht_lanes *a = &g->lanes[from], *b = &g->lanes[to];
-    int32_t senders = ht_pipe_width(g, from), receivers = ht_pipe_width(g, to);
     if (from == to || tensor < 0) return; /* or the part has neither stage */
     const struct ht_tensor *t = &g->d.schedule->tensors[tensor];
     bool gradient = t->class == HT_ACT_GRAD;
     int32_t mb = t->label.micro_batch - ht_pipe_replica(g)->first_micro_batch;
-    for (int32_t q = 0; q < receivers; q++) {
-        struct route r = {from, to, q % senders, q, q + senders >= receivers};
-        if (g->d.part != r.from_part && g->d.part != r.to_part) continue;
-        struct ht_pipe_message p = message(g, r, gradient ? a->grad_out : a->act_out, gradient ? b->grad_in : b->act_in,
-                                           tensor, gradient ? 'D' : 'X', -1);
+    struct route *routes = HT_NEW_ARRAY(struct route, ht_pipe_width(g, from) + ht_pipe_width(g, to));
+    int32_t n = find_routes(g, from, to, t->bytes, routes);
+    for (int32_t i = 0; i < n; i++) {
+        if (g->d.part != routes[i].from_part && g->d.part != routes[i].to_part) continue;
+        struct ht_pipe_message p = message(g, routes[i], gradient ? a->grad_out : a->act_out,
+                                           gradient ? b->grad_in : b->act_in, tensor, gradient ? 'D' : 'X', -1);
         if (g->style->blocking_sends && p.send >= 0) g->sending[from] = p.send;
         if (for_backward >= 0 && p.receive >= 0) g->arrival[for_backward * g->d.n_mb + mb] = p.receive;
     }
+    free(routes);
+}
+
+void ht_pipe_join_boundary(struct ht_pipe *g, int32_t rank, int32_t tensor, int32_t for_backward)
+{
+    struct ht_schedule *s = g->d.schedule;
+    if (tensor < 0 || !g->slices[tensor].n) return;
+    struct ht_pipe_slices slices = g->slices[tensor];
+    struct ht_label about = s->tensors[tensor].label;
+    int64_t bytes = s->tensors[tensor].bytes;
+    int32_t me = ht_pipe_rank(g, rank), n = ht_pipe_width(g, rank),
+            mb = about.micro_batch - ht_pipe_replica(g)->first_micro_batch;
+    const int32_t *group = ht_layout_stage_ranks(g->d.layout, me);
+    for (int32_t i = 0; i < slices.n; i++) bytes -= s->tensors[slices.first + i].bytes;
+    struct ht_work w = {.kind = HT_OP_ALL_GATHER, .where = HT_LANE_COLLECTIVE, .tp = 1, .ranks = n, .bytes = bytes};
+    int32_t op = ht_add_op(s, HT_OP_ALL_GATHER, g->lanes[rank].slices, about, ht_add_work(s, &w));
+    ht_op_name(s, "A%c%d.%d", s->tensors[tensor].class == HT_ACT_GRAD ? 'D' : 'X', about.unit, mb);
+    ht_op_match(s, g->match++);
+    ht_op_after(s, g->computed[rank]);
+    for (int32_t i = 0; i < slices.n; i++) ht_op_effect(s, slices.first + i, HT_DEVICE, HT_NEED | HT_RELEASE);
+    ht_op_effect(s, tensor, HT_DEVICE, HT_PRODUCE);
+    ht_charge_collective(s, g->d.links, ht_links_cross(s, g->d.links, me, group, n), bytes);
+    if (for_backward >= 0) g->arrival[for_backward * g->d.n_mb + mb] = op;
+    g->slices[tensor].n = 0;
 }

@@ -54,10 +54,10 @@ static inline int32_t ht_copies(const struct ht_schedule *s)
     return s->fold ? s->fold->copies : 1;
 }
 
-/* Returns true if a group has members in all copies: if it is a collective of a folded graph. */
+/* Returns true if a group has members in all copies: if it is a collective of a folded graph, over replicas. */
 static inline bool ht_joins_copies(const struct ht_schedule *s, int32_t op)
 {
-    return s->fold && s->lanes[s->ops[op].lane].kind == HT_LANE_COLLECTIVE;
+    return s->fold && s->lanes[s->ops[op].lane].kind == HT_LANE_COLLECTIVE && !ht_joins_boundary(&s->ops[op]);
 }
 
 /* Returns the micro-batches of the first copy: 0, 1, .. */

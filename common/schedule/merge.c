@@ -46,10 +46,12 @@ static struct team team_of(const struct merge *m, int32_t draft, int32_t op)
 {
     const struct ht_schedule *s = m->drafts[draft];
     const struct ht_op *o = &s->ops[op];
+    int32_t replica = draft - draft % m->parts;
+    if (ht_joins_boundary(o))
+        return (struct team){s->works[o->work].ranks > 1 ? replica : draft, 1, s->works[o->work].ranks};
     if (s->lanes[o->lane].kind == HT_LANE_COLLECTIVE && (m->parts == 1 || o->label.unit < 0))
         return (struct team){0, 1, m->n};
     if (s->lanes[o->lane].kind == HT_LANE_COLLECTIVE) return (struct team){draft % m->parts, m->parts, m->n / m->parts};
-    int32_t replica = draft - draft % m->parts;
     if (s->works[o->work].tp > 1) return (struct team){replica, 1, s->works[o->work].tp};
     if (!o->across) return (struct team){draft, 1, 1};
     int32_t other = replica + o->across - 1, first = draft < other ? draft : other;
@@ -123,7 +125,7 @@ static int by_rank(const void *x, const void *y, void *arg)
     return (i > k) - (i < k);
 }
 
-/* Notes that two members of a message across drafts have one row, the sender's. */
+/* Notes that two members of a message across drafts have one row, the sender's. What receives a slice has a row of its own. */
 static void share(struct merge *m, const struct taken *x)
 {
     bool sends = m->drafts[x[0].draft]->ops[x[0].op].kind == HT_OP_SEND;
@@ -131,7 +133,7 @@ static void share(struct merge *m, const struct taken *x)
     const struct ht_schedule *a = m->drafts[from->draft], *b = m->drafts[to->draft];
     struct shared s = {to->draft, b->effects[b->effects_begin[to->op]].tensor, from->draft,
                        a->effects[a->effects_begin[from->op]].tensor};
-    HT_PUSH(m->shared, m->n_shared, m->shared_cap, s);
+    if (!ht_is_boundary_shard(&b->tensors[s.row])) HT_PUSH(m->shared, m->n_shared, m->shared_cap, s);
 }
 
 /* Takes the shared ops that all drafts of a team have reached; members in the order that merge.h says. */

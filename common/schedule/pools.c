@@ -277,12 +277,14 @@ static uint64_t mix(uint64_t key, uint64_t more)
 }
 
 /* Returns the key of the communicator of ops [first, end): by ranks, and by lane if it is one of collectives. 0: one
-   rank has none. */
+   rank has none. Slices are joined over that of the stage's passes. */
 static uint64_t communicator(const struct ht_schedule *s, int32_t first, int32_t end)
 {
     const struct ht_lane *lane = &s->lanes[s->ops[first].lane];
     bool pair = lane->kind == HT_LANE_P2P, several = ht_joins_copies(s, first);
-    uint64_t key = mix((uint64_t)lane->kind, pair ? 0 : (uint64_t)lane->index), ranks = 0;
+    bool slices = ht_joins_boundary(&s->ops[first]);
+    uint64_t kind = slices ? HT_LANE_COMPUTE : (uint64_t)lane->kind;
+    uint64_t key = mix(kind, pair || slices ? 0 : (uint64_t)lane->index), ranks = 0;
     for (int32_t op = first; op < end; op++) {
         several |= ht_op_rank(s, op) != ht_op_rank(s, first);
         ranks += mix(1, (uint64_t)ht_op_rank(s, op)); /* in any order */

@@ -8,8 +8,9 @@
 #include "common/schedule/violation.h"
 
 enum ht_status ht_rule_shape(const struct ht_schedule *s, struct ht_error *err);
-enum ht_status ht_rule_groups(const struct ht_schedule *s, struct ht_error *err); /* part of shape */
-enum ht_status ht_rule_parts(const struct ht_schedule *s, struct ht_error *err);  /* part of shape */
+enum ht_status ht_rule_groups(const struct ht_schedule *s, struct ht_error *err);     /* part of shape */
+enum ht_status ht_rule_parts(const struct ht_schedule *s, struct ht_error *err);      /* part of shape */
+enum ht_status ht_rule_boundaries(const struct ht_schedule *s, struct ht_error *err); /* part of shape */
 enum ht_status ht_rule_control(const struct ht_schedule *s, struct ht_error *err);
 enum ht_status ht_rule_hazards(const struct ht_schedule *s, const struct ht_residencies *p, struct ht_error *err);
 enum ht_status ht_rule_closure(const struct ht_schedule *s, const struct ht_residencies *p, struct ht_error *err);

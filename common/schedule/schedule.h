@@ -126,8 +126,9 @@ struct ht_label {
 struct ht_tensor {
     enum ht_tensor_class class;
     struct ht_label label;
-    int64_t bytes;                  /* of this row, i.e. of the shard */
-    int64_t shard_begin, shard_end; /* elements of the unit's flat parameter buffer; none if they are equal */
+    int64_t bytes; /* of this row, i.e. of the shard */
+    /* Elements of the unit's flat parameter buffer; none if they are equal. Of a slice (ht_is_boundary_shard): bytes of the whole. */
+    int64_t shard_begin, shard_end;
     /* Tensor parallelism: the row holds part `part` of `parts` of the unit, and a shard counts that part's elements.
        ht_add_tensor turns parts 0 into 1, the whole. */
     int32_t part, parts;
@@ -393,6 +394,18 @@ static inline int64_t ht_resident_bytes(const struct ht_schedule *s, const struc
 static inline struct ht_model ht_tensor_model(const struct ht_tensor *t, const struct ht_model *whole)
 {
     return t->parts > 1 ? ht_model_part(whole, t->part, t->parts) : *whole;
+}
+
+/* Returns true if a tensor is a slice: a part of a unit's input, of its gradient or of activations, on its way between ranks. */
+static inline bool ht_is_boundary_shard(const struct ht_tensor *t)
+{
+    return t->sharded && (t->class == HT_CHECKPOINT || t->class == HT_ACT_GRAD || t->class == HT_ACTIVATION);
+}
+
+/* Returns true if an op joins slices: if it is an all-gather about a micro-batch, over the parts of one stage. */
+static inline bool ht_joins_boundary(const struct ht_op *op)
+{
+    return op->kind == HT_OP_ALL_GATHER && op->label.micro_batch >= 0;
 }
 
 /* Returns true if the op multiplies by the loss scale: if it is a pass that makes logits and keeps them for a

@@ -29,7 +29,8 @@ enum ht_status ht_schedule_verify(const struct ht_schedule *s, struct ht_error *
     struct ht_residencies residencies = {0};
     enum ht_status status;
 
-    if ((status = ht_rule_shape(s, err)) || (status = ht_rule_groups(s, err)) || (status = ht_rule_parts(s, err)))
+    if ((status = ht_rule_shape(s, err)) || (status = ht_rule_groups(s, err)) || (status = ht_rule_parts(s, err)) ||
+        (status = ht_rule_boundaries(s, err)))
         goto out;
     v.proved[HT_RULE_SHAPE] = true;
     if ((status = ht_rule_control(s, err))) goto out;

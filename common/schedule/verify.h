@@ -3,7 +3,7 @@
  *
  *   shape      Ids are in range; dependencies point back; lanes of groups are FIFO; members are consecutive and
  *              independent; the members' communicators and byte counts match; op kinds are on lanes that can run them;
- *              a copy copies something.
+ *              a copy copies something. What crosses a boundary in shards is gathered whole.
  *   hazards    Per residency: what is read, updated or released exists, what is produced does not. Every reader has a
  *              direct edge (or the same FIFO lane) from the last op that wrote or freed. Every such op has an edge
  *              from every reader since the one before it, or, if there was none, from that one. On a FIFO lane the

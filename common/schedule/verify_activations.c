@@ -53,7 +53,8 @@ static bool is_effect_on(const struct walk *w, int64_t effect, enum ht_tensor_cl
 {
     const struct ht_effect *e = &w->s->effects[effect];
     const struct ht_tensor *t = &w->s->tensors[e->tensor];
-    return e->tier == HT_DEVICE && e->flags & flags && t->class == class && cell_of(w->s, &t->label) == cell;
+    return e->tier == HT_DEVICE && e->flags & flags && t->class == class && !t->sharded &&
+           cell_of(w->s, &t->label) == cell;
 }
 
 /* Returns the flags with which an op reads. An op of several units may also read what it produces for one of them. */

@@ -5,7 +5,7 @@
  * They agree in kind, `when` and label. The members of a collective are on ranks of their own, and its communicator has
  * as many ranks as it has members. Their order is that in which a collective about a unit adds up; other groups are in
  * ascending rank. A message is a group of one send and its receive, on two ranks, with equal bytes and a
- * common tensor. Of a folded graph a collective has as many members in each copy (common/schedule/fold.h).
+ * common tensor, or a slice of it (verify_boundary.c). Of a folded graph a collective has as many members in each copy (common/schedule/fold.h).
  */
 #include "common/schedule/rules.h"
 
@@ -92,8 +92,17 @@ static enum ht_status check_member(const struct ht_schedule *s, int32_t first, i
     return HT_OK;
 }
 
-/* Returns true if there is a tensor that the send reads and the receive writes, or if neither has such an effect: then
-   the pair moves no tensor of the graph. */
+/* Returns true if a tensor is what a message of another one leaves: the tensor itself, or a slice of it. */
+static bool is_left_by(const struct ht_schedule *s, int32_t tensor, int32_t sent)
+{
+    const struct ht_tensor *t = &s->tensors[tensor], *whole = &s->tensors[sent];
+    if (tensor == sent) return true;
+    return ht_is_boundary_shard(t) && !whole->sharded && t->class == whole->class &&
+           same_label(&t->label, &whole->label) && t->shard_end <= whole->bytes;
+}
+
+/* Returns true if there is a tensor that the send reads and the receive writes, or a slice of it, or if neither has such an
+   effect: then the pair moves no tensor of the graph. */
 static bool share_tensor(const struct ht_schedule *s, int32_t send, int32_t receive)
 {
     bool sends = false, receives = false;
@@ -101,7 +110,8 @@ static bool share_tensor(const struct ht_schedule *s, int32_t send, int32_t rece
         if (!(s->effects[a].flags & HT_NEED)) continue;
         sends = true;
         for (int64_t b = s->effects_begin[receive]; b < s->effects_begin[receive + 1]; b++)
-            if (s->effects[b].tensor == s->effects[a].tensor && s->effects[b].flags & (HT_PRODUCE | HT_UPDATE))
+            if (is_left_by(s, s->effects[b].tensor, s->effects[a].tensor) &&
+                s->effects[b].flags & (HT_PRODUCE | HT_UPDATE))
                 return true;
     }
     for (int64_t b = s->effects_begin[receive]; b < s->effects_begin[receive + 1]; b++)

@@ -46,6 +46,8 @@ autohet 4 --batch 8 --numerics fp32
 cephalo 3 --batch 9 --numerics bf16
 megatron_3d 2 --batch 8 --numerics fp32 --set tp=2 --set pp=1
 gpipe 2 --batch 8 --numerics bf16 --set tp=2 --set sequence=1
+megatron_3d 4 --batch 8 --numerics fp32 --set tp=2 --set pp=2
+dapple 4 --batch 8 --numerics bf16 --set widths=1,2,1 --set slices=1
 autohet 4 --batch 8 --numerics fp32 --set tp=2
 LIST
 case $others in *ddp*autohet*cephalo*) ;; *) fail "sums of NCCL in another order change only:$others" ;; esac

@@ -13,6 +13,8 @@ refused 2 "tp 2 does not divide the 3 devices of a pipeline" "${four[@]}" --set 
 refused 2 "widths is set beside tp; expected one of them" "${four[@]}" --set tp=2 --set widths=1,2,1
 refused 2 "widths adds up to 3 devices; expected the 4 of pipeline 0" "${four[@]}" --set widths=1,2
 
+refused 2 "slices is set beside sequence=1" "${four[@]}" --set tp=2 --set sequence=1 --set slices=1
+
 gpt=(--model gpt-mini --seq 16 --data "$text" --steps 4 --batch 6 --micro-batch 1)
 llama=(--model llama-tiny --seq 16 --data "$text" --steps 4 --batch 8 --micro-batch 1)
 needs_ranks "${gpt[@]}"
@@ -47,6 +49,28 @@ done <<EOF
 --ranks=4 dapple --set widths=1,2,1 --set halves=1,2,5 --set recompute=1
 --ranks=4 interleaved --set tp=2 --set v=2 --set recompute=1
 EOF
+
+# Slices are copies: the losses are those of whole messages, to the bit, over equal and other widths, on one node and over two.
+while read -r devices system; do
+    for slices in 0 1; do
+        # shellcheck disable=SC2086 # words
+        run 0 train $system "${llama[@]}" $devices --set slices=$slices --losses $slices.csv
+    done
+    cmp -s 0.csv 1.csv || fail "$system in slices: $(paste 0.csv 1.csv)"
+    grep -q 'slices=1' out || fail "$system: the plan has no slices: $(grep plan: out)"
+done <<EOF
+--ranks=4 megatron_3d --set tp=2 --set pp=2 --numerics fp32
+--ranks=4 interleaved --set tp=2 --set v=2 --numerics bf16
+--ranks=8 dapple --set tp=2 --set pipelines=4,4 --set zero=1
+--ranks=5 dapple --set widths=2,1,2 --set halves=3,2,3
+--ranks=5 gpipe --set widths=1,2,2 --set recompute=1
+EOF
+emulated_nodes 2 2 >nodes4.yaml
+for slices in 0 1; do
+    run 0 train dapple "${llama[@]}" --cluster nodes4.yaml --set tp=2 --set slices=$slices --control rollback --clip 0.5 \
+        --inject-overflow 2:3 --losses $slices.csv
+done
+cmp -s 0.csv 1.csv || fail "slices over nodes: $(paste 0.csv 1.csv)"
 
 # Every part has norms and biases; the norm counts them once.
 for control in gate rollback; do

@@ -103,7 +103,8 @@ START_TEST(tensor_parallel)
                                   .d = 1,
                                   .layout = layout,
                                   .recompute = seed & 8,
-                                  .blocking_sends = seed & 16};
+                                  .blocking_sends = seed & 16,
+                                  .slices = seed & 4};
         ck_assert_msg(ht_pipe_check(&sc, &y, &err) == HT_OK, "%s", err.text);
         struct ht_schedule *s = pipe_build(&sc, &y);
         struct ht_profile *costs = ht_profile_modelled(sc.cluster);
@@ -148,13 +149,60 @@ START_TEST(widths_of_stages)
                                   .blocks = cut ? halves[seed / 3 % HT_COUNT(halves)] : NULL,
                                   .n_blocks = cut ? 3 : 0,
                                   .recompute = seed & 8,
-                                  .blocking_sends = seed & 16};
+                                  .blocking_sends = seed & 16,
+                                  .slices = seed & 4};
         ck_assert_msg(ht_pipe_lay_out(&sc, &y, layout, &err) == HT_OK, "%s", err.text);
         ck_assert_msg(ht_pipe_check(&sc, &y, &err) == HT_OK, "%s", err.text);
         struct ht_schedule *s = pipe_build(&sc, &y);
         struct ht_profile *costs = ht_profile_modelled(sc.cluster);
         runs_in_proved_memory(s, costs, seed, 1);
         ht_profile_destroy(costs);
+        ht_schedule_destroy(s);
+        ht_layout_destroy(layout);
+        ht_scenario_free(&sc);
+    }
+}
+END_TEST
+
+/* Two stages of n and m parts, one micro-batch of X = 16 x 64 numbers of 16 bits, 2048 bytes: in slices each way, X(3) and dX(3)
+   cross once. Every part of n sends X / n, in as many messages as parts of m overlap with it; every part of m has X / m of its
+   own and gathers the rest. One part alone receives them whole, and still joins several. */
+START_TEST(slices_of_boundaries)
+{
+    static const struct {
+        int64_t n, m;
+        int messages; /* each way */
+    } cases[] = {{1, 1, 1}, {2, 2, 2}, {1, 2, 2}, {2, 1, 2}, {4, 2, 4}, {2, 4, 4}, {4, 4, 4}};
+    for (size_t i = 0; i < HT_COUNT(cases); i++) {
+        int64_t widths[] = {cases[i].n, cases[i].m}, ranks = widths[0] + widths[1], l = 1;
+        struct ht_scenario sc = pipe_scenario(ranks, 1, 4, 1);
+        struct ht_layout *layout = NULL;
+        struct ht_error err = {0};
+        sc.model.kv_heads = 4;
+        ck_assert_msg(ht_layout_pipelines(&sc, 1, &ranks, &l, 1, &err, &layout) == HT_OK, "%s", err.text);
+        ck_assert_msg(ht_layout_widen(layout, &sc, 2, widths, &err) == HT_OK, "%s", err.text);
+        struct ht_pipe_style y = {.order = HT_PIPE_1F1B, .v = 1, .d = 1, .layout = layout, .slices = true};
+        struct ht_schedule *s = pipe_build(&sc, &y);
+        int64_t sent[8] = {0}, received[8] = {0}, gathered[8] = {0}, x = 16 * sc.model.width * 2;
+        int messages = 0;
+        for (int32_t op = 0; op < s->n_ops; op++) {
+            int64_t *of = s->ops[op].kind == HT_OP_SEND      ? sent
+                          : s->ops[op].kind == HT_OP_RECEIVE ? received
+                          : ht_joins_boundary(&s->ops[op])   ? gathered
+                                                             : NULL;
+            if (of) of[ht_op_rank(s, op)] += s->works[s->ops[op].work].bytes;
+            if (of == gathered)
+                ck_assert_int_eq(ht_group_end(s, op) - op, ht_layout_width_at(layout, ht_op_rank(s, op)) -
+                                                               ht_layout_part(layout, ht_op_rank(s, op)));
+            messages += of == sent;
+        }
+        ck_assert_int_eq(messages, 2 * cases[i].messages);
+        for (int32_t r = 0; r < ranks; r++) {
+            int64_t own = x / widths[r >= widths[0]];
+            ck_assert_int_eq(sent[r], own);
+            ck_assert_int_eq(received[r], own);
+            ck_assert_int_eq(gathered[r], x - own);
+        }
         ht_schedule_destroy(s);
         ht_layout_destroy(layout);
         ht_scenario_free(&sc);
@@ -512,6 +560,7 @@ int main(void)
     tcase_add_test(t, any_depths);
     tcase_add_test(t, tensor_parallel);
     tcase_add_test(t, widths_of_stages);
+    tcase_add_test(t, slices_of_boundaries);
     tcase_add_test(t, widths_that_do_not_fit);
     tcase_add_test(t, widths_of_a_block_are_alike);
     tcase_add_test(t, halves_of_different_widths);

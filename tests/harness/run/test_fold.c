@@ -38,6 +38,8 @@ static const struct scenario scenarios[] = {
      {"pipelines=4,4,4,4", "tp=2", "zero=2"}},
     {{.cluster = "sysx-4node", .model = "llama-tiny", .blocks = 8, .batch = 64, .micro_batch = 1},
      {"pipelines=4,4,4,4", "bucket=100000", "recompute=1"}},
+    {{.cluster = "sysx-4node", .model = "llama-tiny", .blocks = 8, .batch = 64, .micro_batch = 1, .control = "gate"},
+     {"pipelines=4,4,4,4", "tp=2", "slices=1"}},
 };
 
 static struct ht_options options_of(const struct scenario *x)
