@@ -140,7 +140,8 @@ function(ht_cuda_on_cpu_tests)
     set_tests_properties(common/kernels/cuda_on_cpu/${short} PROPERTIES TIMEOUT 900)
   endforeach()
   # Long under sanitizers: among the first (cmake/tests.cmake).
-  set_tests_properties(common/kernels/cuda_on_cpu/attention common/kernels/cuda_on_cpu/unit PROPERTIES COST 99)
+  set_tests_properties(common/kernels/cuda_on_cpu/attention common/kernels/cuda_on_cpu/unit
+                       common/kernels/cuda_on_cpu/parts PROPERTIES COST 99)
 endfunction()
 
 # The backend with these kernels beneath, where CUDA's headers are: its table of CUDA's functions is C.

@@ -335,7 +335,7 @@ static inline int cuda_test_main(const struct cuda_test *tests, int n_tests, con
     call(cudaMalloc(&workspace, HT_CUDA_GEMM_WORKSPACE_BYTES), "cudaMalloc");
     cuda.gemm = ht_cuda_gemm_create(workspace, HT_CUDA_GEMM_WORKSPACE_BYTES, &err);
     expect(cuda.gemm != NULL && n_tests <= MAX_TESTS, "%s", err.text);
-    uint64_t hashes[MAX_TESTS];
+    uint64_t hashes[MAX_TESTS] = {};
     int rounds = emulated && getenv("HT_CUDA_TEST_SMALL") ? 1 : 2;
 #ifdef HT_CUDA_EMULATED
     static const char *const names[] = {"forward", "reverse", "lockstep", "random"};
