@@ -32,9 +32,10 @@ static void post(struct ht_comm *c, struct ht_message *m, bool receive, int32_t 
     m->bytes = bytes;
     m->parts = 0;
     m->next = NULL;
+    m->stream = c->stream;
     atomic_store_explicit(&m->word, IN_FLIGHT, memory_order_relaxed);
     /* After a cancel no thread waits for the message, so its memory may be gone before the transport uses it. */
-    if (tag != HT_TAG_NOTIFY && atomic_load_explicit(&c->cancelled, memory_order_acquire)) return;
+    if (tag != HT_TAG_NOTIFY && ht_comm_is_cancelled(c)) return;
     c->ops->post(c, m);
 }
 
@@ -69,7 +70,7 @@ enum ht_status ht_comm_wait(struct ht_comm *c, struct ht_message *m, struct ht_e
 {
     unsigned word = atomic_load_explicit(&m->word, memory_order_acquire);
     while (word == IN_FLIGHT || word == SLEEPING) {
-        if (atomic_load_explicit(&c->cancelled, memory_order_acquire))
+        if (ht_comm_is_cancelled(c))
             return ht_fail(err, HT_FAILED, "rank %d gave up waiting for rank %d", c->rank, m->peer);
         if (word == IN_FLIGHT && !atomic_compare_exchange_strong_explicit(&m->word, &word, SLEEPING,
                                                                           memory_order_acq_rel, memory_order_acquire))
@@ -85,13 +86,27 @@ enum ht_status ht_comm_wait(struct ht_comm *c, struct ht_message *m, struct ht_e
 
 void ht_comm_cancel(struct ht_comm *c)
 {
-    atomic_store_explicit(&c->cancelled, true, memory_order_release);
+    atomic_store_explicit(&(c->base ? c->base : c)->cancelled, true, memory_order_release);
+}
+
+bool ht_comm_is_cancelled(const struct ht_comm *c)
+{
+    return atomic_load_explicit(&(c->base ? c->base : c)->cancelled, memory_order_acquire);
+}
+
+struct ht_comm *ht_comm_on_stream(struct ht_comm *c, void *stream)
+{
+    if (!c->ops->has_streams) return NULL;
+    struct ht_comm *view = HT_NEW(struct ht_comm);
+    *view =
+        (struct ht_comm){.ops = c->ops, .rank = c->rank, .size = c->size, .impl = c->impl, .base = c, .stream = stream};
+    return view;
 }
 
 void ht_comm_close(struct ht_comm *c)
 {
     if (!c) return;
-    c->ops->close(c, true, 0);
+    if (!c->base) c->ops->close(c, true, 0);
     free(c);
 }
 
@@ -124,7 +139,7 @@ static enum ht_status wait_all(struct ht_comm *c, struct ht_message *m, int32_t 
 /* Frees messages that have ended. After a cancel they may still be in flight, and are never freed. */
 static void free_messages(struct ht_comm *c, void *messages)
 {
-    if (!atomic_load(&c->cancelled)) free(messages);
+    if (!ht_comm_is_cancelled(c)) free(messages);
 }
 
 static int64_t offset_of(const int64_t *counts, int32_t i)

@@ -39,6 +39,7 @@ struct ht_message {
     void *data;
     int64_t bytes;
     int32_t parts; /* parts of a long message that are still in flight */
+    void *stream;  /* of the view that posted it (ht_comm_on_stream); or NULL */
     struct ht_message *next;
 };
 
@@ -83,6 +84,7 @@ struct ht_comm_ops {
     enum ht_status (*collective)(struct ht_comm *c, const struct ht_comm_collective *what, struct ht_error *err);
     /* (optional) Returns why messages fail, once one has failed; NULL: the transport has no reason to give. */
     const char *(*reason)(const struct ht_comm *c);
+    bool has_streams; /* ht_comm_on_stream */
 };
 
 struct ht_comm {
@@ -90,6 +92,8 @@ struct ht_comm {
     int32_t rank, size;
     atomic_bool cancelled;
     void *impl;
+    struct ht_comm *base; /* of a view: whose it is, */
+    void *stream;         /* and its stream; else NULL */
 };
 
 /* Returns a job of one rank. Never fails. */
@@ -101,6 +105,13 @@ bool ht_comm_has_mpi(void);
 /* Connects the ranks that ht_launch started without mpirun, over sockets, and starts the progress thread. */
 enum ht_status ht_comm_local(int32_t rank, int32_t size, struct ht_error *err, struct ht_comm **out);
 
+/* Returns a view of c for a stream of its GPU; NULL: the transport has no such views. Messages and collectives of buffers
+   on GPUs that are posted through the view are part of the stream: they begin when the work that was enqueued before
+   has ended, and waiting for one blocks only until it has been enqueued, which all its ranks must have posted. Every
+   rank posts through views or none. The view is closed before c, by ht_comm_close. */
+struct ht_comm *ht_comm_on_stream(struct ht_comm *c, void *stream);
+/* Returns true after ht_comm_cancel of c, or of what it is a view of. */
+bool ht_comm_is_cancelled(const struct ht_comm *c);
 /* Ends the transport. Every rank calls it, with no message in flight. Accepts NULL. */
 void ht_comm_close(struct ht_comm *c);
 /* Ends the whole job at once. `code` is the exit code. Does not return. */

@@ -220,11 +220,15 @@ static void *thread_main(void *arg)
         pthread_mutex_unlock(&x->lock);
         idle = idle < 1000 ? idle + 1 : idle;
         if (posted) idle = 0;
+        if (ht_nccl_is_cancelled(x)) {
+            posted = NULL; /* nobody waits for them, and their memory may be gone */
+            ht_comm_cancel(x->comm);
+            if (!x->failed) ht_nccl_fail_all(x, "messages under way", "the job has failed elsewhere");
+        }
         send_wants(x, posted);
         if (read_letters(x)) idle = 0;
         make_rounds(x);
         if (ht_nccl_poll_groups(x)) idle = 0;
-        if (ht_nccl_is_cancelled(x)) ht_comm_cancel(x->comm); /* of `over`: those that wait here give up, too */
         free_sent(x);
         done = closing && !posted && !x->n_pending && !x->oldest && leave(x);
     }
@@ -243,6 +247,7 @@ static bool nccl_on_gpu(const struct ht_comm *c, const void *p)
 static bool nccl_copy(struct ht_comm *c, void *to, const void *from, int64_t bytes)
 {
     struct ht_nccl *x = c->impl;
+    if (c->stream) return !x->api->select(x->device) && !x->api->copy(to, from, bytes, c->stream);
     pthread_mutex_lock(&x->copy_lock);
     const char *why = x->api->select(x->device);
     if (!why) why = x->api->copy(to, from, bytes, x->copies);
@@ -291,6 +296,7 @@ static void release(struct ht_nccl *x)
         free(x->teams[i].ranks);
     }
     ht_nccl_finish(x, x->nccl);
+    ht_nccl_free_events(x);
     if (x->stream) (void)x->api->stream_destroy(x->stream);
     if (x->copies) (void)x->api->stream_destroy(x->copies);
     pthread_mutex_destroy(&x->copy_lock);
@@ -322,7 +328,8 @@ static const struct ht_comm_ops nccl_ops = {.name = "nccl",
                                             .close = nccl_close,
                                             .on_gpu = nccl_on_gpu,
                                             .copy = nccl_copy,
-                                            .reason = nccl_reason};
+                                            .reason = nccl_reason,
+                                            .has_streams = true};
 static const struct ht_comm_ops nccl_collective_ops = {.name = "nccl",
                                                        .post = nccl_post,
                                                        .listen = nccl_listen,
@@ -330,7 +337,8 @@ static const struct ht_comm_ops nccl_collective_ops = {.name = "nccl",
                                                        .on_gpu = nccl_on_gpu,
                                                        .copy = nccl_copy,
                                                        .collective = ht_nccl_collective,
-                                                       .reason = nccl_reason};
+                                                       .reason = nccl_reason,
+                                                       .has_streams = true};
 
 /* ---- the start -------------------------------------------------------------------------------------------------- */
 

@@ -12,13 +12,24 @@
  * posted, and a rank issues its parts of the rounds in ascending order, each round as one group. This cannot deadlock,
  * even if a group blocked its rank until all peers came: the ranks of the lowest round that is not done have done all
  * earlier rounds, so all of them issue it, and within a group all sends and receives make progress together. In a round
- * the messages of two ranks have the same order at both ends. A GPU is never occupied by waiting for a peer's
- * computation.
+ * the messages of two ranks have the same order at both ends.
  *
- * Buffers. Both ends of a message lie on GPUs, or both in host memory. The work that fills a sent buffer, or that still
- * reads a received one, must have ended before the call: the transport has a stream of its own. Messages to or from
- * GPUs are copies, and so exact. Host messages share the tags of the transport beneath; tags.h lists the one for
- * letters.
+ * Streams. A message or collective posted through a view (ht_comm_on_stream) is issued on the view's stream, and has
+ * ended for its poster when it has been issued. The others are issued on the transport's own stream and end when the
+ * device is done with them. On a rank's device the rounds still run one after another: the stream of a round waits by an
+ * event for the round before it. A round of several streams runs on one of them; it begins when all of them have come to
+ * it, and all of them wait for it.
+ *
+ *     lane "nccl"   stream  [ F3's event ][ round 7 ]----------------.
+ *     lane "p2p"    stream                            [ B5's event ][ round 8 ]
+ *
+ * Then a GPU may wait for a peer's computation within NCCL's kernel, yet not for ever. An op is posted when all that its
+ * stream waits for has been issued on this rank: rounds lower than its own, and work that waits for such rounds. So the
+ * ranks of the lowest round that is not done come to it.
+ *
+ * Buffers. Both ends of a message lie on GPUs, or both in host memory. Without a view the work that fills a sent buffer,
+ * or that still reads a received one, must have ended before the call. Messages to or from GPUs are copies, and so
+ * exact. Host messages share the tags of the transport beneath; tags.h lists the one for letters.
  *
  * Collectives of buffers on GPUs are NCCL's: all-gather, reduce-scatter, all-reduce; where pieces are uneven a broadcast
  * or a reduction for each piece. Each is a round of its own, when all its ranks have posted it. A team's communicator is
@@ -26,9 +37,12 @@
  * addition (docs/gpu-kernels.md). all_gather is messages for a team with ranks `without`. Host memory's sums keep
  * comm.h's order.
  *
- * Failures. The first failure of NCCL or CUDA aborts the rank's communicators. When the stream has ended, no kernel uses
- * a buffer any more, and the rank's messages end with the reason. A cancel of the transport beneath is one of this. ht_comm_abort ends the job through the transport
- * beneath and calls nothing of NCCL: ncclCommAbort may wait for a peer, and the driver ends a dead process's kernels.
+ * Failures. The first failure of NCCL or CUDA aborts the rank's communicators, and so does a cancel, of this transport or
+ * of the one beneath, which is then one of both: kernels that wait for a peer end, and streams go on. When the transport's
+ * own stream has ended, no kernel uses a buffer any more, and the messages that were posted without a view end with the
+ * reason. Whoever waits for a stream asks ops->reason meanwhile. After a reason was given nothing more is issued.
+ * ht_comm_abort ends the job through the transport beneath and calls nothing of NCCL: ncclCommAbort may wait for a peer,
+ * and the driver ends a dead process's kernels.
  */
 #ifndef HT_COMM_NCCL_H
 #define HT_COMM_NCCL_H
@@ -48,6 +62,7 @@ struct ht_nccl_api {
     const char *(*stream_create)(void **stream);
     const char *(*stream_destroy)(void *stream);
     const char *(*stream_finish)(void *stream);
+    const char *(*stream_wait)(void *stream, void *event);
     const char *(*event_create)(void **event);
     const char *(*event_destroy)(void *event);
     const char *(*event_record)(void *event, void *stream);

@@ -60,12 +60,12 @@ void ht_nccl_fail_all(struct ht_nccl *x, const char *what, const char *why)
     if (!x->failed) snprintf(x->why, sizeof(x->why), "NCCL: %s: %s", what, why);
     x->failed = true;
     atomic_store(&x->has_why, true);
-    if (ht_nccl_is_cancelled(x)) ht_comm_cancel(x->comm); /* nobody waits then, even if an abort hangs */
-    abort_all(x);
-    for (size_t i = 0; i < x->n_pending; i++) ht_message_end(x->pending[i].m, false);
+    bool cancelled = ht_nccl_is_cancelled(x);
+    abort_all(x); /* may hang */
+    for (size_t i = 0; i < x->n_pending && !cancelled; i++) ht_message_end(x->pending[i].m, false);
     x->n_pending = 0;
     for (struct ht_nccl_group *g = x->oldest; g; g = g->next) {
-        for (int32_t i = 0; i < g->n; i++) ht_message_end(g->messages[i], false);
+        for (int32_t i = 0; i < g->n && !cancelled; i++) ht_message_end(g->messages[i], false);
         g->n = 0;
     }
 }
@@ -117,7 +117,7 @@ static bool is_even(const struct ht_comm_collective *what)
 }
 
 /* Broadcasts each piece from its rank, or adds it up there. */
-static const char *add_pieces(struct ht_nccl *x, void *nccl, const struct ht_comm_collective *what)
+static const char *add_pieces(struct ht_nccl *x, const struct ht_nccl_group *g, const struct ht_comm_collective *what)
 {
     int64_t each = ht_comm_type_bytes(what->type), at = 0;
     const char *why = NULL;
@@ -125,22 +125,23 @@ static const char *add_pieces(struct ht_nccl *x, void *nccl, const struct ht_com
         bool mine = i == what->team.me;
         if (!what->counts[i]) continue;
         if (what->kind == HT_COMM_GATHER)
-            why = x->api->broadcast(nccl, mine ? what->from : NULL, (char *)what->to + at, what->counts[i], what->type,
-                                    i, x->stream);
+            why = x->api->broadcast(g->nccl, mine ? what->from : NULL, (char *)what->to + at, what->counts[i],
+                                    what->type, i, g->stream);
         else
-            why = x->api->reduce(nccl, (const char *)what->from + at, mine ? what->to : NULL, what->counts[i],
-                                 what->type, i, x->stream);
+            why = x->api->reduce(g->nccl, (const char *)what->from + at, mine ? what->to : NULL, what->counts[i],
+                                 what->type, i, g->stream);
     }
     return why;
 }
 
-static const char *add_collective(struct ht_nccl *x, void *nccl, const struct ht_comm_collective *what)
+static const char *add_collective(struct ht_nccl *x, const struct ht_nccl_group *g,
+                                  const struct ht_comm_collective *what)
 {
     const struct ht_nccl_api *api = x->api;
-    if (what->kind == HT_COMM_REDUCE) return api->all_reduce(nccl, what->to, what->counts[0], what->type, x->stream);
-    if (!is_even(what)) return add_pieces(x, nccl, what);
+    if (what->kind == HT_COMM_REDUCE) return api->all_reduce(g->nccl, what->to, what->counts[0], what->type, g->stream);
+    if (!is_even(what)) return add_pieces(x, g, what);
     return (what->kind == HT_COMM_GATHER ? api->all_gather : api->reduce_scatter)(
-        nccl, what->from, what->to, what->counts[0], what->type, x->stream);
+        g->nccl, what->from, what->to, what->counts[0], what->type, g->stream);
 }
 
 /* Returns a hash of what all ranks of a collective have to agree on. */
@@ -190,6 +191,7 @@ enum ht_status ht_nccl_collective(struct ht_comm *c, const struct ht_comm_collec
     for (int32_t i = 0; i < (what->kind == HT_COMM_REDUCE ? 1 : what->team.n); i++) total += what->counts[i];
     if (!total) return HT_OK;
     struct ht_nccl_call *call = copy_call(what);
+    call->m.stream = c->stream;
     ht_nccl_post(x, &call->m);
     enum ht_status status = ht_comm_wait(c, &call->m, &why);
     if (status)
@@ -218,19 +220,86 @@ static struct ht_message *take_pending(struct ht_nccl *x, int64_t id)
 
 static const char *add_message(struct ht_nccl *x, struct ht_nccl_group *g, struct ht_message *m)
 {
-    if (m->peer < 0) return add_collective(x, g->nccl, &((struct ht_nccl_call *)m)->what);
-    return m->receive ? x->api->receive(g->nccl, m->data, m->bytes, m->peer, x->stream)
-                      : x->api->send(g->nccl, m->data, m->bytes, m->peer, x->stream);
+    if (m->peer < 0) return add_collective(x, g, &((struct ht_nccl_call *)m)->what);
+    return m->receive ? x->api->receive(g->nccl, m->data, m->bytes, m->peer, g->stream)
+                      : x->api->send(g->nccl, m->data, m->bytes, m->peer, g->stream);
+}
+
+static const char *take_event(struct ht_nccl *x, void **event)
+{
+    if (!x->n_events) return x->api->event_create(event);
+    *event = x->events[--x->n_events];
+    return NULL;
+}
+
+static void give_event(struct ht_nccl *x, void *event)
+{
+    if (event) HT_PUSH(x->events, x->n_events, x->cap_events, event);
+}
+
+void ht_nccl_free_events(struct ht_nccl *x)
+{
+    for (size_t i = 0; i < x->n_events; i++) (void)x->api->event_destroy(x->events[i]);
+    free(x->events);
+}
+
+/* Returns the i-th message's stream, unless it is the group's or that of a message before. */
+static void *other_stream(const struct ht_nccl_group *g, int32_t i)
+{
+    void *stream = g->messages[i]->stream;
+    for (int32_t k = 0; k < i; k++)
+        if (g->messages[k]->stream == stream) return NULL;
+    return stream == g->stream ? NULL : stream;
+}
+
+/* Chooses the group's stream, the transport's own if a message ends with the group. Lets it wait for the group before,
+   and for what the other streams have to do first. */
+static const char *begin_on_streams(struct ht_nccl *x, struct ht_nccl_group *g, const struct ht_nccl_group *last)
+{
+    const char *why = NULL;
+    g->stream = g->messages[0]->stream;
+    for (int32_t i = 0; i < g->n; i++)
+        if (!g->messages[i]->stream) g->stream = x->stream;
+    if (last && last->stream != g->stream) why = x->api->stream_wait(g->stream, last->event);
+    for (int32_t i = 0; i < g->n && !why; i++) {
+        void *other = other_stream(g, i), **before = &g->before[g->n_before];
+        if (!other) continue;
+        why = take_event(x, before);
+        if (!why) g->n_before++;
+        if (!why) why = x->api->event_record(*before, other);
+        if (!why) why = x->api->stream_wait(g->stream, *before);
+    }
+    return why;
+}
+
+/* Lets the other streams wait for the group, and ends the messages of views. */
+static const char *end_on_streams(struct ht_nccl *x, struct ht_nccl_group *g)
+{
+    int32_t left = 0;
+    const char *why = x->api->event_record(g->event, g->stream);
+    for (int32_t i = 0; i < g->n && !why; i++)
+        if (other_stream(g, i)) why = x->api->stream_wait(other_stream(g, i), g->event);
+    if (why) return why;
+    for (int32_t i = 0; i < g->n; i++) {
+        if (g->messages[i]->stream)
+            ht_message_end(g->messages[i], true);
+        else
+            g->messages[left++] = g->messages[i];
+    }
+    g->n = left;
+    return NULL;
 }
 
 /* Issues a group. It is ended whatever becomes of its parts: an open one would take in the thread's later calls. */
-static void issue(struct ht_nccl *x, struct ht_nccl_group *g, const struct ht_nccl_letter *round)
+static void issue(struct ht_nccl *x, struct ht_nccl_group *g, const struct ht_nccl_group *last,
+                  const struct ht_nccl_letter *round)
 {
     const struct ht_nccl_api *api = x->api;
     char text[HT_NCCL_WHY_BYTES];
     bool collective = g->messages[0]->peer < 0;
-    const char *why = api->event_create(&g->event);
+    const char *why = take_event(x, &g->event);
     g->nccl = x->nccl;
+    if (!why) why = begin_on_streams(x, g, last);
     if (!why && collective)
         why = communicator_of(x, &((struct ht_nccl_call *)g->messages[0])->what.team, round, &g->nccl);
     if (!why) why = api->group_begin();
@@ -240,7 +309,7 @@ static void issue(struct ht_nccl *x, struct ht_nccl_group *g, const struct ht_nc
         const char *end = api->group_end();
         why = why ? text : end ? end : ht_nccl_settle(x, g->nccl);
     }
-    if (!why) why = api->event_record(g->event, x->stream);
+    if (!why) why = end_on_streams(x, g);
     if (why) ht_nccl_fail_all(x, collective ? "a collective" : "a group of messages", why);
 }
 
@@ -258,12 +327,13 @@ void ht_nccl_begin_round(struct ht_nccl *x, const struct ht_nccl_letter *round)
         free(g);
         return;
     }
+    const struct ht_nccl_group *last = x->newest;
     if (x->newest)
         x->newest->next = g;
     else
         x->oldest = g;
     x->newest = g;
-    issue(x, g, round);
+    issue(x, g, last, round);
 }
 
 bool ht_nccl_poll_groups(struct ht_nccl *x)
@@ -279,7 +349,8 @@ bool ht_nccl_poll_groups(struct ht_nccl *x)
         for (int32_t i = 0; i < g->n; i++) ht_message_end(g->messages[i], true);
         x->oldest = g->next;
         if (!x->oldest) x->newest = NULL;
-        if (g->event) (void)x->api->event_destroy(g->event);
+        give_event(x, g->event);
+        for (int32_t i = 0; i < g->n_before; i++) give_event(x, g->before[i]);
         free(g);
         any = true;
     }

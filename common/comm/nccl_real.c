@@ -113,6 +113,11 @@ static const char *stream_finish(void *stream)
     return cuda_error(cudaStreamSynchronize(stream));
 }
 
+static const char *stream_wait(void *stream, void *event)
+{
+    return cuda_error(cudaStreamWaitEvent(stream, event, 0));
+}
+
 static const char *event_create(void **event)
 {
     return cuda_error(cudaEventCreateWithFlags((cudaEvent_t *)event, cudaEventDisableTiming));
@@ -240,6 +245,7 @@ static const struct ht_nccl_api api = {.select = select_device,
                                        .stream_create = stream_create,
                                        .stream_destroy = stream_destroy,
                                        .stream_finish = stream_finish,
+                                       .stream_wait = stream_wait,
                                        .event_create = event_create,
                                        .event_destroy = event_destroy,
                                        .event_record = event_record,

@@ -44,11 +44,13 @@ struct ht_nccl_pending {
     struct ht_message *m;
 };
 
-/* An issued group. */
+/* An issued group. `messages` are those that end with it; those of views end when it has been issued. */
 struct ht_nccl_group {
-    void *event, *nccl;
+    void *event, *nccl, *stream;
     struct ht_message *messages[HT_NCCL_MOST];
     int32_t n;
+    void *before[HT_NCCL_MOST]; /* events of the other streams */
+    int32_t n_before;
     struct ht_nccl_group *next;
 };
 
@@ -80,6 +82,8 @@ struct ht_nccl {
     struct ht_nccl_pending *pending;
     size_t n_pending, cap_pending;
     struct ht_nccl_group *oldest, *newest;
+    void **events; /* unused ones. They are kept until the end: a stream may still wait for one that was reached */
+    size_t n_events, cap_events;
     struct ht_nccl_team *teams;
     size_t n_teams, cap_teams;
     struct sent *sent;
@@ -96,11 +100,14 @@ const char *ht_nccl_settle(struct ht_nccl *x, void *nccl);
 /* Ends a communicator, cleanly if possible; NULL: none. */
 void ht_nccl_finish(struct ht_nccl *x, void *nccl);
 
-/* Fails all messages, now and later, because the transport is broken. Aborts the communicators first and waits for the
-   stream: NCCL's kernels use the messages' buffers until then. */
+/* Fails all messages, now and later, because the transport is broken or cancelled. Aborts the communicators first and
+   waits for the stream: NCCL's kernels use the messages' buffers until then. After a cancel nobody waits for a message,
+   and none is touched. */
 void ht_nccl_fail_all(struct ht_nccl *x, const char *what, const char *why);
 /* Issues this rank's parts of a round. */
 void ht_nccl_begin_round(struct ht_nccl *x, const struct ht_nccl_letter *round);
+/* Ends the transport's events. */
+void ht_nccl_free_events(struct ht_nccl *x);
 /* Ends the groups that are done, in the order of their issue. Returns true if there are any. */
 bool ht_nccl_poll_groups(struct ht_nccl *x);
 

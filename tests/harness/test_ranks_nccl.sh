@@ -68,7 +68,7 @@ refused 2 "--transport needs --backend cuda" train ddp "${common[@]}" --ranks 2 
 # ---- failures ----
 export HT_FAKE_GPUS=3
 HT_FAKE_GPU_FULL=1 refused 3 "rank 1: the GPU does not give" train ddp "${common[@]}" --ranks 3 --batch 9 --micro-batch 1 --backend cuda
-HT_NCCL_ON_CPU_BREAK=1:5 refused 1 ".*rank 1: .*NCCL: .*the link is broken" \
+HT_NCCL_ON_CPU_FATE=1:5:broken refused 1 ".*rank 1: .*NCCL: .*the link is broken" \
     train ddp "${common[@]}" --ranks 3 --batch 9 --micro-batch 1 --backend cuda
 
 # began OPTIONS...: starts a training over three ranks, as process $pid with the processes $ranks, and lets it make steps.

@@ -165,7 +165,14 @@ static const char *fake_finish(void *stream)
 static const char *fake_record(void *event, void *stream)
 {
     (void)stream;
-    ((struct event *)event)->recorded = true;
+    *(struct event *)event = (struct event){.recorded = true};
+    return NULL;
+}
+
+static const char *fake_wait(void *stream, void *event)
+{
+    (void)stream;
+    REQUIRE(((struct event *)event)->recorded, "waited for before it was recorded");
     return NULL;
 }
 
@@ -275,6 +282,7 @@ static const struct ht_nccl_api fake = {.select = fake_select,
                                         .stream_create = make,
                                         .stream_destroy = unmake,
                                         .stream_finish = fake_finish,
+                                        .stream_wait = fake_wait,
                                         .event_create = make,
                                         .event_destroy = unmake_event,
                                         .event_record = fake_record,
@@ -478,7 +486,8 @@ static void *cancel(void *c)
     return NULL;
 }
 
-/* No rank sends: the wait ends when it is cancelled, nothing was issued, and the job ends with the code. */
+/* No rank sends: the wait ends when it is cancelled, nothing was issued, and the job ends with the code. The communicators
+   are aborted, since kernels of theirs might wait for a peer, and streams for them. */
 static void run_cancel(struct ht_comm *c)
 {
     struct ht_error err = {0};
@@ -489,7 +498,7 @@ static void run_cancel(struct ht_comm *c)
     REQUIRE(ht_comm_wait(c, &m, &err) == HT_FAILED && strstr(err.text, "gave up"), "%s", err.text);
     REQUIRE(groups == 0, "%d groups", (int)groups);
     pthread_join(thread, NULL);
-    REQUIRE(aborted == 0, "%d communicators were aborted", (int)aborted);
+    while (aborted < 2) usleep(100);
     if (c->rank == 1) pause();
     ht_comm_abort(c, 43);
 }

@@ -30,6 +30,7 @@ struct stream {
     struct entry *first, *last;
     int64_t enqueued, done;
     bool closing;
+    struct stream *next; /* of those that were destroyed, whose events still stand for their work */
 };
 
 struct event {
@@ -38,6 +39,7 @@ struct event {
 };
 
 static _Thread_local int device;
+static _Atomic(struct stream *) destroyed;
 
 const char *cudaGetErrorName(cudaError_t error)
 {
@@ -145,9 +147,8 @@ cudaError_t cudaStreamDestroy(cudaStream_t s)
     pthread_cond_broadcast(&s->changed);
     pthread_mutex_unlock(&s->lock);
     pthread_join(s->thread, NULL);
-    pthread_mutex_destroy(&s->lock);
-    pthread_cond_destroy(&s->changed);
-    free(s);
+    s->next = destroyed;
+    while (!atomic_compare_exchange_weak(&destroyed, &s->next, s)) continue;
     ht_nccl_on_cpu.objects--;
     return cudaSuccess;
 }
@@ -157,6 +158,25 @@ cudaError_t cudaStreamSynchronize(cudaStream_t s)
     pthread_mutex_lock(&s->lock);
     for (int64_t until = s->enqueued; s->done < until;) pthread_cond_wait(&s->changed, &s->lock);
     pthread_mutex_unlock(&s->lock);
+    return cudaSuccess;
+}
+
+static void wait_for_event(void *arg)
+{
+    struct event *e = arg;
+    pthread_mutex_lock(&e->stream->lock);
+    while (e->stream->done < e->after) pthread_cond_wait(&e->stream->changed, &e->stream->lock);
+    pthread_mutex_unlock(&e->stream->lock);
+    free(e);
+}
+
+/* Waits for what the event stands for now: it may be recorded again. */
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags)
+{
+    struct event *e = malloc(sizeof(*e));
+    must(e && event->stream && !flags, "an event that a stream waits for");
+    *e = *event;
+    ht_on_cpu_enqueue(stream, wait_for_event, e);
     return cudaSuccess;
 }
 

@@ -6,6 +6,7 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,24 +67,28 @@ struct ncclComm {
     pthread_t worker; /* of the last call that was left in progress */
     bool working, finalized;
     struct group *group; /* for the worker */
+    int issued;          /* groups so far, */
+    atomic_int ended;    /* and those that have run */
 };
 
 struct group {
     struct ncclComm *comm;
     struct stream *stream;
+    int turn; /* among the communicator's */
     struct part parts[MOST_PARTS];
     struct sum sums[MOST_PARTS];
     char *received[MOST_PARTS]; /* memory for terms */
     int n, n_sums, n_received;
 };
 
-/* HT_NCCL_ON_CPU_BREAK=RANK:GROUPS in the environment breaks the link of a rank behind so many groups. */
-static void break_as_told(const struct ncclComm *c)
+/* Returns true if the environment's fate (nccl.h) has come for this rank. */
+static bool meets(const struct ncclComm *c, const char *fate)
 {
-    const char *told = getenv("HT_NCCL_ON_CPU_BREAK");
+    const char *told = getenv("HT_NCCL_ON_CPU_FATE");
+    char how[16];
     int rank, groups;
-    if (!told || sscanf(told, "%d:%d", &rank, &groups) != 2 || rank != c->rank) return;
-    if (ht_nccl_on_cpu.groups >= groups) ht_nccl_on_cpu.break_link = true;
+    if (!told || sscanf(told, "%d:%d:%15s", &rank, &groups, how) != 3 || rank != c->rank) return false;
+    return ht_nccl_on_cpu.groups >= groups && !strcmp(how, fate);
 }
 
 static _Thread_local struct group *open_group;
@@ -107,7 +112,10 @@ static void begin_work(struct ncclComm *c, void *(*work)(void *))
 
 const char *ncclGetErrorString(ncclResult_t result)
 {
-    return result == ncclInvalidUsage ? "invalid usage" : result == ncclRemoteError ? "remote error" : "internal error";
+    return result == ncclInvalidUsage         ? "invalid usage"
+           : result == ncclRemoteError        ? "remote error"
+           : result == ncclUnhandledCudaError ? "unhandled cuda error (run with NCCL_DEBUG=INFO for details)"
+                                              : "internal error";
 }
 
 const char *ncclGetLastError(ncclComm_t comm)
@@ -210,12 +218,13 @@ ncclResult_t ncclCommAbort(ncclComm_t c)
 ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *error)
 {
     must(c && c->alive, "the state of a communicator that was freed");
-    break_as_told(c);
+    if (meets(c, "broken")) ht_nccl_on_cpu.break_link = true;
     *error = ht_nccl_on_cpu.break_link ? ncclRemoteError : (ncclResult_t)atomic_load(&c->state);
     snprintf(last_error, sizeof(last_error), "%s",
-             *error == ncclInvalidUsage  ? "Duplicate GPU detected"
-             : *error == ncclRemoteError ? "the link is broken"
-                                         : "");
+             *error == ncclInvalidUsage         ? "Duplicate GPU detected"
+             : *error == ncclRemoteError        ? "the link is broken"
+             : *error == ncclUnhandledCudaError ? "Failed to CUDA calloc 4194304 bytes: out of memory"
+                                                : "");
     return ncclSuccess;
 }
 
@@ -236,6 +245,7 @@ static ncclResult_t add(void *data, size_t bytes, int peer, bool receive, size_t
     usable(c);
     must(g && g->n < MOST_PARTS && bytes, "a part of a group");
     must(ht_on_cpu_device() == c->device, "a communicator is used on another device");
+    must(!g->n || (g->comm == c && g->stream == stream), "a group of several communicators or streams");
     if (!receive && ht_nccl_on_cpu.fail_sends) {
         snprintf(last_error, sizeof(last_error), "a send fails as told");
         group_failed = true;
@@ -468,12 +478,22 @@ static bool move(struct ncclComm *c, struct part *p)
     return true;
 }
 
+/* Waits for the communicator's groups before, then for the GPU. */
+static void take_gpu(const struct group *g, atomic_bool *occupied)
+{
+    struct ncclComm *c = g->comm;
+    while (c->ended < g->turn && !c->stop) usleep(POLL_US);
+    while (!c->stop && atomic_exchange(occupied, true)) usleep(POLL_US);
+}
+
 /* Moves all parts at once; of one peer and way the first that is not done. */
 static void run_group(void *arg)
 {
+    static atomic_bool occupied;
     struct group *g = arg;
     struct ncclComm *c = g->comm;
-    bool done = false;
+    bool done = false, dies = meets(c, "killed");
+    take_gpu(g, &occupied);
     while (!done && !c->stop) {
         bool moved = false, behind[MOST_RANKS][2] = {{false}};
         done = true;
@@ -484,11 +504,14 @@ static void run_group(void *arg)
             behind[p->peer][p->receive] = p->moved < p->bytes;
         }
         for (int i = 0; i < g->n; i++) done = done && g->parts[i].moved == g->parts[i].bytes;
+        if (moved && dies) raise(SIGKILL);
         if (!moved && !done) usleep(POLL_US);
     }
     for (int i = 0; i < g->n_sums && done; i++) run_sum(&g->sums[i]);
     for (int i = 0; i < g->n_received; i++) free(g->received[i]);
     free(g);
+    c->ended++;
+    occupied = false;
     ht_nccl_on_cpu.kernels--;
 }
 
@@ -497,6 +520,11 @@ static void *launch_group(void *arg)
 {
     struct ncclComm *c = arg;
     usleep(BUSY_US);
+    if (meets(c, "full")) {
+        ht_nccl_on_cpu.kernels--;
+        c->state = ncclUnhandledCudaError;
+        return NULL;
+    }
     ht_on_cpu_enqueue(c->group->stream, run_group, c->group);
     c->state = ncclSuccess;
     return NULL;
@@ -515,6 +543,7 @@ ncclResult_t ncclGroupEnd(void)
         return failed ? ncclInternalError : ncclSuccess;
     }
     ht_nccl_on_cpu.kernels++;
+    g->turn = g->comm->issued++;
     g->comm->group = g;
     begin_work(g->comm, launch_group);
     return ncclInProgress;

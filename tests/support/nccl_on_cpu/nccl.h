@@ -5,8 +5,14 @@
  * finalize and the end of a group return ncclInProgress and go on in a thread of their own. Until the state is
  * ncclSuccess only ncclCommGetAsyncError and ncclCommAbort may be called; another call aborts the process. A group is
  * one entry of its stream, which lies there only when the group's end is no longer in progress; it occupies the stream
- * until every peer's part has come. Between two ranks the first send meets the first receive. ncclCommAbort ends the
+ * until every peer's part has come. Groups of one communicator run in the order of their issue, on whatever streams; those
+ * of several communicators in any order, but a GPU has room for one kernel at a time, which keeps it until its peers have
+ * come: the worst case of what NCCL's user guide warns of ("Using multiple NCCL communicators concurrently"). So ranks
+ * whose orders differ wait for ever. Between two ranks the first send meets the first receive. ncclCommAbort ends the
  * kernels under way. A communicator that has been freed aborts the process when it is used.
+ *
+ * HT_NCCL_ON_CPU_FATE=RANK:GROUPS:HOW in the environment, behind so many groups of a rank's process: `broken` breaks its
+ * link, `full` lets the next group's end find no memory, `killed` kills it with the next group half moved.
  */
 #ifndef HT_NCCL_ON_CPU_H
 #define HT_NCCL_ON_CPU_H
@@ -30,6 +36,7 @@ typedef struct {
 } ncclUniqueId;
 typedef enum {
     ncclSuccess,
+    ncclUnhandledCudaError = 1,
     ncclSystemError = 2,
     ncclInternalError = 3,
     ncclInvalidUsage = 5,

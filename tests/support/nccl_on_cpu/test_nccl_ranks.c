@@ -7,6 +7,7 @@
 #include "common/comm/nccl.h"
 #include "common/comm/tags.h"
 #include "tests/support/nccl_on_cpu/nccl.h"
+#include "tests/support/nccl_on_cpu/on_cpu.h"
 #include "tests/support/ranks.h"
 
 #include <check.h>
@@ -143,6 +144,13 @@ struct lane {
     float *data;
 };
 
+struct late_fill {
+    atomic_bool go;
+    float *data;
+    int32_t rank;
+    int64_t n;
+};
+
 static void *reduce_on_lane(void *arg)
 {
     const struct lane *l = arg;
@@ -169,35 +177,131 @@ static void lanes_in_any_order(struct ht_comm *c)
     for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
 }
 
-/* Issues two collectives of unlike lengths to NCCL itself, in an order of this rank's own. */
-static enum ht_status cross(struct ht_comm *over, struct ht_error *err)
+/* Work of a stream that takes as long as the test wants. */
+static void fill_late(void *arg)
+{
+    struct late_fill *f = arg;
+    while (!f->go) usleep(100);
+    fill(f->data, f->rank, f->n);
+}
+
+static void *reduce_on_stream(void *arg)
+{
+    const struct lane *l = arg;
+    int32_t all[MOST] = {0, 1, 2};
+    struct ht_error err = {0};
+    struct ht_team team = {.ranks = all, .n = 3, .me = l->c->rank},
+                   two = {.ranks = all + 1, .n = 2, .me = l->c->rank - 1};
+    struct late_fill late = {.data = l->data, .rank = l->c->rank, .n = 1000};
+    float *copied = l->data + 1000;
+    cudaStream_t stream;
+    REQUIRE(!cudaSetDevice(l->c->rank + 1) && !cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "a stream");
+    struct ht_comm *view = ht_comm_on_stream(l->c, stream);
+    usleep(l->after_us);
+    for (int round = 0; round < 3; round++) {
+        struct ht_message m[2];
+        int n = 0;
+        int32_t next = (view->rank + 1) % 3, last = (view->rank + 2) % 3;
+        late.go = false;
+        ht_on_cpu_enqueue(stream, fill_late, &late);
+        REQUIRE(!ht_comm_all_reduce(view, team, l->tag, l->data, 1000, HT_COMM_F32, &err), "%s", err.text);
+        if (view->rank) /* a communicator of two, beside that of all */
+            REQUIRE(!ht_comm_all_reduce(view, two, l->tag + 1, l->data + 3000, 8, HT_COMM_F32, &err), "%s", err.text);
+        ht_comm_send(view, next, l->tag, l->data, 4000, &m[n++]);
+        ht_comm_receive(view, last, l->tag, copied, 4000, &m[n++]);
+        for (int i = 0; i < n; i++) REQUIRE(!ht_comm_wait(view, &m[i], &err), "%s", err.text);
+        late.go = true; /* all of that was issued behind work that had not ended */
+        REQUIRE(!cudaStreamSynchronize(stream), "a stream");
+        for (int64_t k = 0; k < 1000; k++)
+            REQUIRE(copied[k] == value(0, k) + value(1, k) + value(2, k), "%lld", (long long)k);
+    }
+    ht_comm_close(view);
+    REQUIRE(!cudaStreamDestroy(stream), "a stream");
+    return NULL;
+}
+
+/* As lanes_in_any_order, on streams of the lanes. The host does not wait for the GPU in between, and rounds of three lanes,
+   two of them of a communicator of their own, do not wait for one another in a circle. */
+static void lanes_on_streams(struct ht_comm *c)
+{
+    struct lane lanes[3];
+    pthread_t threads[3];
+    for (int i = 0; i < 3; i++) {
+        lanes[i] = (struct lane){c, 40 + 2 * i, 10000 * ((i + c->rank) % 3), (float *)gpu->memory + i * 4000};
+        REQUIRE(!pthread_create(&threads[i], NULL, reduce_on_stream, &lanes[i]), "a thread");
+    }
+    for (int i = 0; i < 3; i++) pthread_join(threads[i], NULL);
+}
+
+/* A link that breaks lets streams end that wait for peers, and says why. */
+static void break_on_stream(struct ht_comm *c)
+{
+    struct ht_message m[2];
+    struct ht_error err = {0};
+    cudaStream_t stream;
+    REQUIRE(!cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "a stream");
+    struct ht_comm *view = ht_comm_on_stream(c, stream);
+    gpu->stall = true;
+    ht_comm_send(view, (c->rank + 1) % 3, 0, place(1, 0, false), 8, &m[0]);
+    ht_comm_receive(view, (c->rank + 2) % 3, 0, place(2, 0, true), 8, &m[1]);
+    for (int i = 0; i < 2; i++) REQUIRE(!ht_comm_wait(view, &m[i], &err), "%s", err.text);
+    REQUIRE(!c->ops->reason(c), "a reason before the failure");
+    gpu->break_link = true;
+    REQUIRE(!cudaStreamSynchronize(stream) && gpu->kernels == 0, "a stream");
+    REQUIRE(strstr(c->ops->reason(c), "the link is broken"), "%s", c->ops->reason(c));
+    ht_comm_send(view, (c->rank + 1) % 3, 0, place(1, 0, false), 8, &m[0]);
+    REQUIRE(ht_comm_wait(view, &m[0], &err) == HT_FAILED && strstr(err.text, "the link is broken"), "%s", err.text);
+    gpu->break_link = gpu->stall = false;
+    ht_comm_close(view);
+    REQUIRE(!cudaStreamDestroy(stream), "a stream");
+}
+
+/* Issues two collectives of unlike lengths to NCCL itself, in an order of this rank's own: on one stream, or on one each,
+   of one communicator or of two. */
+static enum ht_status cross_on(struct ht_comm *over, bool two_streams, bool two_communicators, struct ht_error *err)
 {
     const struct ht_nccl_api *api;
-    char id[HT_NCCL_ID_BYTES] = "";
-    void *nccl, *stream, *event;
-    bool busy = true, reached = true;
+    void *nccl[2], *stream[2], *event[2];
+    bool busy = true, reached[2];
     int32_t all[MOST] = {0, 1, 2};
     struct ht_team team = {.ranks = all, .n = over->size, .me = over->rank};
     REQUIRE(ht_nccl_api_real(&api, err) == HT_OK, "%s", err->text);
-    REQUIRE(!api->select(over->rank + 1) && !api->stream_create(&stream) && !api->event_create(&event), "CUDA");
-    if (over->rank == 0) REQUIRE(!api->unique_id(id), "an id");
-    REQUIRE(!ht_comm_broadcast(over, team, 1, 0, id, sizeof(id), err), "%s", err->text);
-    REQUIRE(!api->create(id, over->rank, over->size, &nccl), "a communicator");
-    while (busy) REQUIRE(!api->state(nccl, &busy), "a communicator");
     for (int i = 0; i < 2; i++) {
-        REQUIRE(!api->group_begin(), "a group");
-        REQUIRE(!api->all_reduce(nccl, gpu->memory, i == over->rank % 2 ? 100 : 200, HT_COMM_F32, stream),
-                "a collective");
-        REQUIRE(!api->group_end(), "a group");
-        for (busy = true; busy;) REQUIRE(!api->state(nccl, &busy), "a group");
+        char id[HT_NCCL_ID_BYTES] = "";
+        REQUIRE(!api->select(over->rank + 1) && !api->stream_create(&stream[i]) && !api->event_create(&event[i]),
+                "CUDA");
+        if (over->rank == 0) REQUIRE(!api->unique_id(id), "an id");
+        REQUIRE(!ht_comm_broadcast(over, team, 1, 0, id, sizeof(id), err), "%s", err->text);
+        REQUIRE(!api->create(id, over->rank, over->size, &nccl[i]), "a communicator");
+        for (busy = true; busy;) REQUIRE(!api->state(nccl[i], &busy), "a communicator");
     }
-    REQUIRE(!api->event_record(event, stream), "an event");
+    for (int i = 0; i < 2; i++) {
+        int which = i == over->rank % 2;
+        void *of = nccl[two_communicators && which], *on = stream[two_streams && which];
+        REQUIRE(!api->group_begin(), "a group");
+        REQUIRE(!api->all_reduce(of, gpu->memory, which ? 100 : 200, HT_COMM_F32, on), "a collective");
+        REQUIRE(!api->group_end(), "a group");
+        for (busy = true; busy;) REQUIRE(!api->state(of, &busy), "a group");
+        if (i == 0) usleep(20000); /* the GPU begins with it */
+    }
+    for (int i = 0; i < 2; i++) REQUIRE(!api->event_record(event[i], stream[i]), "an event");
     usleep(100000);
-    REQUIRE(!api->event_query(event, &reached) && !reached, "collectives in unlike orders have met");
+    for (int i = 0; i < 2; i++) REQUIRE(!api->event_query(event[i], &reached[i]), "an event");
+    REQUIRE(!reached[0] && (two_streams ? !reached[1] : reached[1]), "collectives in unlike orders have met");
     REQUIRE(!ht_comm_barrier(over, team, 2, err), "%s", err->text);
-    REQUIRE(!api->abort(nccl) && !api->stream_finish(stream) && gpu->kernels == 0, "an abort");
-    REQUIRE(!api->event_destroy(event) && !api->stream_destroy(stream) && gpu->objects == 0, "the end");
+    for (int i = 0; i < 2; i++) REQUIRE(!api->abort(nccl[i]), "an abort");
+    for (int i = 0; i < 2; i++) REQUIRE(!api->stream_finish(stream[i]), "a stream");
+    REQUIRE(gpu->kernels == 0, "an abort");
+    for (int i = 0; i < 2; i++) REQUIRE(!api->event_destroy(event[i]) && !api->stream_destroy(stream[i]), "the end");
+    REQUIRE(gpu->objects == 0, "the end");
     return HT_OK;
+}
+
+static enum ht_status cross(struct ht_comm *over, struct ht_error *err)
+{
+    enum ht_status status = cross_on(over, false, false, err);
+    if (!status) status = cross_on(over, true, false, err);
+    return status ? status : cross_on(over, true, true, err);
 }
 
 /* Ranks that disagree about a collective's pieces fail alike, and the transport goes on. */
@@ -230,6 +334,7 @@ static enum ht_status run_all(struct ht_comm *over, struct ht_error *err)
         for (int64_t i = 0; i < counts[r]; i++, k++) REQUIRE(x[k] == r * 100000 + i, "%lld", (long long)k);
     collectives(c);
     lanes_in_any_order(c);
+    lanes_on_streams(c);
     disagree(c);
     close_whole(c);
     REQUIRE(gpu->contexts == 1U << (over->rank + 1), "contexts on GPUs %x", (unsigned)gpu->contexts);
@@ -258,6 +363,10 @@ static enum ht_status run_all(struct ht_comm *over, struct ht_error *err)
         REQUIRE(gpu->kernels == 0, "a message has ended, and a kernel still uses its buffer");
     }
     gpu->break_link = gpu->stall = false;
+    close_whole(c);
+
+    c = connect_on(over, over->rank + 1, HT_OK, &why);
+    break_on_stream(c);
     close_whole(c);
     return HT_OK;
 }
