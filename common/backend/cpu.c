@@ -154,6 +154,7 @@ static void make_call(struct ht_cpu *cpu, int32_t iteration, int32_t op, const s
         .n_buffers = n,
         .tier = on_device ? HT_DEVICE : HT_HOST,
         .kernels = &ht_cpu_kernels,
+        .comm = cpu->options.comm,
         .args = {.model = &cpu->options.model,
                  .batch = s->works[s->ops[op].work].batch,
                  .seq = s->works[s->ops[op].work].seq,
@@ -201,13 +202,15 @@ static enum ht_status run_op(void *ctx, int32_t iteration, int32_t op, const str
     return status;
 }
 
-enum ht_status ht_cpu_run_on(struct ht_cpu *cpu, const struct ht_kernels *kernels, void *device, int32_t iteration,
-                             int32_t op, const struct ht_buffer *buffers, int32_t n, struct ht_error *err)
+enum ht_status ht_cpu_run_on(struct ht_cpu *cpu, const struct ht_kernels *kernels, void *device, struct ht_comm *comm,
+                             int32_t iteration, int32_t op, const struct ht_buffer *buffers, int32_t n,
+                             struct ht_error *err)
 {
     struct ht_cpu_call c;
     make_call(cpu, iteration, op, buffers, n, err, &c);
     c.kernels = kernels;
     c.device = device;
+    if (comm) c.comm = comm;
     return perform(&c);
 }
 

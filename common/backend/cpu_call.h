@@ -29,6 +29,7 @@ struct ht_cpu_call {
     enum ht_tier tier; /* the op's tier */
     const struct ht_kernels *kernels;
     void *device;             /* passed to the kernels */
+    struct ht_comm *comm;     /* for messages about tensors: options->comm, or a view of it */
     struct ht_unit_args args; /* model, shape and the lane's pool */
     struct ht_model part;     /* in a pass over tensor-parallel parts: this member's model, */
     struct ht_part_link link; /* and its link to the others */
@@ -80,12 +81,14 @@ void *ht_cpu_find_elements(struct ht_cpu_call *c, enum ht_tensor_class class, in
 void *ht_cpu_elements_if_any(struct ht_cpu_call *c, enum ht_tensor_class class, int32_t unit, int32_t micro_batch,
                              unsigned flags, struct ht_range elements);
 
-/* Runs an op with other kernels than the CPU's, with the backend open. ht_cpu_finalize_on does the host's part after
+/* Runs an op with other kernels than the CPU's, with the backend open. comm: a view of the ranks' for the stream that
+   the kernels are enqueued on; NULL: options->comm. ht_cpu_finalize_on does the host's part after
    the op has ended: with the same buffers, and calling only grad_check and undo_summary of kernels that wait. */
 enum ht_status ht_cpu_finalize_on(struct ht_cpu *cpu, const struct ht_kernels *kernels, void *device, int32_t iteration,
                                   int32_t op, const struct ht_buffer *buffers, int32_t n, struct ht_error *err);
-enum ht_status ht_cpu_run_on(struct ht_cpu *cpu, const struct ht_kernels *kernels, void *device, int32_t iteration,
-                             int32_t op, const struct ht_buffer *buffers, int32_t n, struct ht_error *err);
+enum ht_status ht_cpu_run_on(struct ht_cpu *cpu, const struct ht_kernels *kernels, void *device, struct ht_comm *comm,
+                             int32_t iteration, int32_t op, const struct ht_buffer *buffers, int32_t n,
+                             struct ht_error *err);
 
 /* Records an error of this op ("schedule 'x': op 12 (B3): ..."), if it is the first. Returns its status. */
 enum ht_status ht_cpu_fail(struct ht_cpu_call *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

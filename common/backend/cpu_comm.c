@@ -151,15 +151,14 @@ static enum ht_status gather(struct ht_cpu_call *c, struct group *g, int64_t *co
     if (!g->without[g->me]) whole = buffer_of(c, HT_COMM, false, HT_CPU_WRITE, sum_of(counts, g->n) * each);
     if (!c->status) cast_shard(c, shard, counts[g->me]);
     if (c->status || c->check_only) return c->status;
-    return ht_comm_all_gather(c->options->comm, team_of(g), c->op->match, shard->data, whole ? whole->data : NULL,
-                              counts, type_of(c->args.dtype), c->err);
+    return ht_comm_all_gather(c->comm, team_of(g), c->op->match, shard->data, whole ? whole->data : NULL, counts,
+                              type_of(c->args.dtype), c->err);
 }
 
 /* Joins the members' slices of a boundary tensor, of any contents. A member that has several puts its own together first. */
 static enum ht_status join(struct ht_cpu_call *c, struct group *g, int64_t *counts)
 {
     const struct ht_schedule *s = c->s;
-    struct ht_comm *comm = c->options->comm;
     int64_t whole = -1, begin = 0, end = 0;
     for (int64_t e = s->effects_begin[c->id]; e < s->effects_begin[c->id + 1]; e++)
         if (s->effects[e].flags & HT_CPU_WRITE) whole = e - s->effects_begin[c->id];
@@ -176,7 +175,7 @@ static enum ht_status join(struct ht_cpu_call *c, struct group *g, int64_t *coun
                 return ht_cpu_fail(c, "a slice of rank %d begins at byte %lld, expected %lld", g->ranks[i],
                                    (long long)t->shard_begin, (long long)end);
             if (i == g->me && !c->check_only)
-                c->status = ht_comm_all_gather(comm, (struct ht_team){.ranks = &g->ranks[i], .n = 1}, c->op->match,
+                c->status = ht_comm_all_gather(c->comm, (struct ht_team){.ranks = &g->ranks[i], .n = 1}, c->op->match,
                                                c->buffers[e - s->effects_begin[op]].data, all + end, &bytes,
                                                HT_COMM_BYTE, c->err);
             counts[i] += bytes;
@@ -187,7 +186,7 @@ static enum ht_status join(struct ht_cpu_call *c, struct group *g, int64_t *coun
         ht_cpu_fail(c, "the slices end at byte %lld, the tensor at %lld", (long long)end,
                     (long long)c->buffers[whole].bytes);
     if (c->status || c->check_only) return c->status;
-    return ht_comm_all_gather(comm, team_of(g), c->op->match, all + begin, all, counts, HT_COMM_BYTE, c->err);
+    return ht_comm_all_gather(c->comm, team_of(g), c->op->match, all + begin, all, counts, HT_COMM_BYTE, c->err);
 }
 
 /* Returns the type of the group's sum: fresh gradients, or sums of each rank's own. */
@@ -218,8 +217,8 @@ static enum ht_status scatter(struct ht_cpu_call *c, struct group *g, int64_t *c
         ht_cpu_fail(c, "keeps sums of %s in %s", ht_dtype_name(type), ht_dtype_name(kept));
     if (c->status || c->check_only) return c->status;
     char *sum = (char *)shard->data + (mine - counts[g->me] * each);
-    enum ht_status status = ht_comm_reduce_scatter(c->options->comm, team_of(g), c->op->match,
-                                                   whole ? whole->data : NULL, sum, counts, type_of(type), c->err);
+    enum ht_status status = ht_comm_reduce_scatter(c->comm, team_of(g), c->op->match, whole ? whole->data : NULL, sum,
+                                                   counts, type_of(type), c->err);
     if (!status && kept != type) c->kernels->widen(c->device, shard->data, counts[g->me], type);
     if (!status && shard->bytes > mine) c->kernels->zero(c->device, (char *)shard->data + mine, shard->bytes - mine);
     return status;
@@ -318,8 +317,8 @@ enum ht_status ht_cpu_all_reduce(struct ht_cpu_call *c)
     for (int32_t k = 0; !status && !c->check_only && (e = kth_effect(c->s, c->id, k, HT_UPDATE)) >= 0; k++) {
         const struct ht_buffer *b = &c->buffers[e - c->s->effects_begin[c->id]];
         enum ht_dtype type = dtype_of(c, &c->s->tensors[b->tensor]);
-        status = ht_comm_all_reduce(c->options->comm, team_of(&g), c->op->match, b->data,
-                                    b->bytes / ht_dtype_bytes(type), type_of(type), c->err);
+        status = ht_comm_all_reduce(c->comm, team_of(&g), c->op->match, b->data, b->bytes / ht_dtype_bytes(type),
+                                    type_of(type), c->err);
     }
     free_group(&g);
     return status;
@@ -366,11 +365,10 @@ enum ht_status ht_cpu_send_receive(struct ht_cpu_call *c)
         struct ht_range r = {0, b->bytes};
         if (sends) r = sent_bytes(c->s, e, kth_effect(c->s, other, k, HT_CPU_WRITE));
         if (sends)
-            ht_comm_send(c->options->comm, g.ranks[!g.me], c->op->match, (char *)b->data + r.begin, r.end - r.begin,
-                         &m);
+            ht_comm_send(c->comm, g.ranks[!g.me], c->op->match, (char *)b->data + r.begin, r.end - r.begin, &m);
         else
-            ht_comm_receive(c->options->comm, g.ranks[!g.me], c->op->match, b->data, b->bytes, &m);
-        status = ht_comm_wait(c->options->comm, &m, c->err);
+            ht_comm_receive(c->comm, g.ranks[!g.me], c->op->match, b->data, b->bytes, &m);
+        status = ht_comm_wait(c->comm, &m, c->err);
     }
     free_group(&g);
     return status;
@@ -384,7 +382,7 @@ void ht_cpu_sum_parts(void *ctx, void *data, enum ht_dtype type, int64_t n)
     struct group g = {0};
     if (c->status) return;
     if (!find_group(c, &g))
-        c->status = ht_comm_all_reduce(c->options->comm, team_of(&g), c->op->match, data, n, type_of(type), c->err);
+        c->status = ht_comm_all_reduce(c->comm, team_of(&g), c->op->match, data, n, type_of(type), c->err);
     free_group(&g);
 }
 
@@ -396,8 +394,8 @@ static void move_parts(struct ht_cpu_call *c, bool gathers, const void *from, vo
     if (!find_group(c, &g)) {
         int64_t *counts = HT_NEW_ARRAY(int64_t, g.n);
         for (int32_t i = 0; i < g.n; i++) counts[i] = n;
-        c->status = (gathers ? ht_comm_all_gather : ht_comm_reduce_scatter)(c->options->comm, team_of(&g), c->op->match,
-                                                                            from, to, counts, type_of(type), c->err);
+        c->status = (gathers ? ht_comm_all_gather : ht_comm_reduce_scatter)(c->comm, team_of(&g), c->op->match, from,
+                                                                            to, counts, type_of(type), c->err);
         free(counts);
     }
     free_group(&g);

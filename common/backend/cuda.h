@@ -61,7 +61,7 @@ void ht_cuda_device_destroy(struct ht_cuda_device *d); /* with its arenas; accep
 struct ht_cpu *ht_cuda_device_host(struct ht_cuda_device *d);
 
 /* Table for ht_run_options.backend; backend_ctx is the struct ht_cuda_device. One run at a time. With options->comm it runs
-   the ops of this rank, one after another on each lane. */
+   the ops of this rank. */
 extern const struct ht_backend_ops ht_cuda_backend;
 
 /* Creates an arena in a tier: the device's memory, or the host's, pinned if possible. It is destroyed with the device.

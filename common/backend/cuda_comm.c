@@ -6,17 +6,16 @@
  *
  * The CPU backend's own code runs on what was copied, so ranks with GPUs add up as ranks without do, to the bit.
  *
- * Over a transport that takes buffers on GPUs (NCCL) the same code runs on the tensors themselves. Sums then have the
- * transport's order, unless the backend is to keep the ranks'; those go through pinned memory all the same, and so do
- * sums to which a rank adds nothing.
+ * Over a transport that takes buffers on GPUs (NCCL) the same code runs on the tensors themselves, as part of the lane's
+ * stream: such an op is enqueued as any other (cuda.c), its kernels and what the transport does one behind the other.
+ * Sums then have the transport's order, unless the backend is to keep the ranks'; those go through pinned memory all the
+ * same, and so do sums to which a rank adds nothing.
  */
 #include "common/backend/cuda_comm.h"
 
 #include "common/backend/cpu_call.h"
 #include "common/backend/cuda_parts.h"
-#include "common/backend/cuda_results.h"
 #include "common/base/array.h"
-#include "common/base/half.h"
 #include "common/comm/comm.h"
 
 #include <stdlib.h>
@@ -55,9 +54,11 @@ enum ht_status ht_cuda_comm_open(struct ht_cuda_device *d, struct ht_error *err)
         if (need > *of_lane) *of_lane = need;
     }
     for (int32_t i = 0; i < s->n_lanes && status == HT_OK; i++)
-        if (d->lanes[i].is_stream && bytes[i])
+        if (d->lanes[i].is_stream && bytes[i]) {
+            if (d->comm) d->lanes[i].comm = ht_comm_on_stream(d->comm, d->lanes[i].stream);
             status = ht_cuda_failed(d->api->host_malloc(&d->lanes[i].staging, bytes[i]),
                                     "pinned memory for messages between ranks", err);
+        }
     free(bytes);
     return status;
 }
@@ -67,6 +68,8 @@ void ht_cuda_comm_close(struct ht_cuda_device *d)
     for (int32_t i = 0; d->lanes && i < d->s->n_lanes; i++) {
         if (d->lanes[i].staging) (void)d->api->host_free(d->lanes[i].staging);
         d->lanes[i].staging = NULL;
+        ht_comm_close(d->lanes[i].comm);
+        d->lanes[i].comm = NULL;
     }
 }
 
@@ -101,71 +104,27 @@ bool ht_cuda_collects(const struct ht_cuda_device *d)
     return d->comm->ops->on_gpu && d->comm->ops->collective && !d->sums_in_order;
 }
 
-/* Returns the same on all ranks of the op's group. */
-static bool is_direct(const struct ht_cuda_device *d, int32_t op)
+bool ht_cuda_comm_is_direct(const struct ht_cuda_device *d, int32_t op)
 {
     enum ht_op_kind kind = d->s->ops[op].kind;
     bool sums = kind == HT_OP_ALL_REDUCE || kind == HT_OP_REDUCE_SCATTER;
-    if (!d->comm->ops->on_gpu || !are_on_devices(d->s, op)) return false;
+    if (!d->comm || !d->comm->ops->on_gpu || !are_on_devices(d->s, op)) return false;
     if (sums && !ht_cuda_collects(d)) return false;
     return kind != HT_OP_REDUCE_SCATTER || ht_cpu_scatters_whole(d->s, op);
 }
 
-/* Kernels of such an op, which have ended when they return: the transport has a stream of its own. `device` is the op's
-   struct ht_cuda_in_flight. */
-static void finish(struct ht_cuda_in_flight *f)
+const char *ht_cuda_comm_lost(const struct ht_cuda_device *d)
 {
-    const char *why = f->d->api->stream_finish(f->lane->stream);
-    if (!f->why) f->why = why;
+    const char *why = d->comm && d->comm->ops->reason ? d->comm->ops->reason(d->comm) : NULL;
+    return why || !d->comm || !ht_comm_is_cancelled(d->comm) ? why : "the job has failed elsewhere";
 }
 
-static void round_copy(void *device, struct ht_pool *pool, const float *from, void *to, enum ht_dtype type, int64_t n)
-{
-    struct ht_cuda_in_flight *f = device;
-    ht_cuda_enqueue_kernels.round_copy(f, pool, from, to, type, n);
-    finish(f);
-}
-
-static void zero(void *device, void *at, int64_t bytes)
-{
-    struct ht_cuda_in_flight *f = device;
-    ht_cuda_enqueue_kernels.zero(f, at, bytes);
-    finish(f);
-}
-
-/* On the host, which has the lane's pinned memory: it is a rank's share of a sum. */
-static void widen(void *device, void *data, int64_t n, enum ht_dtype type)
-{
-    struct ht_cuda_in_flight *f = device;
-    char *here = f->lane->staging;
-    const char *why = f->d->api->copy(here + 2 * n, (char *)data + 2 * n, 2 * n, f->lane->stream);
-    if (!f->why) f->why = why;
-    finish(f);
-    ht_cpu_kernels.widen(NULL, here, n, type);
-    why = f->d->api->copy(data, here, 4 * n, f->lane->stream);
-    if (!f->why) f->why = why;
-    finish(f);
-}
-
-static const struct ht_kernels direct_kernels = {.round_copy = round_copy, .zero = zero, .widen = widen};
-
-static enum ht_status run_direct(struct ht_cuda_device *d, int32_t iteration, int32_t op,
-                                 const struct ht_buffer *buffers, int32_t n, struct ht_error *err)
-{
-    const struct ht_cuda_lane *lane = &d->lanes[d->s->ops[op].lane];
-    struct ht_cuda_in_flight f = {.d = d, .lane = lane, .context = lane->context, .scratch = lane->scratch};
-    f.why = d->api->select(d->index);
-    enum ht_status status = f.why ? HT_OK : ht_cpu_run_on(d->cpu, &direct_kernels, &f, iteration, op, buffers, n, err);
-    return status ? status : ht_cuda_failed_op(d, op, f.why, err);
-}
-
-/* ---- any op ---- */
+/* ---- through pinned memory ---- */
 
 enum ht_status ht_cuda_comm_run(struct ht_cuda_device *d, int32_t iteration, int32_t op,
                                 const struct ht_buffer *buffers, int32_t n, struct ht_error *err)
 {
     const struct ht_cuda_lane *lane = &d->lanes[d->s->ops[op].lane];
-    if (is_direct(d, op)) return run_direct(d, iteration, op, buffers, n, err);
     struct ht_buffer *staged = HT_NEW_ARRAY(struct ht_buffer, n);
     char *at = lane->staging;
     for (int32_t i = 0; i < n; i++) {

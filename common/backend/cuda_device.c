@@ -69,7 +69,7 @@ enum ht_status ht_cuda_device_create(const struct ht_cpu_options *options, const
 
 void ht_cuda_device_destroy(struct ht_cuda_device *d)
 {
-    if (!d) return;
+    if (!d || d->is_stuck) return;
     (void)d->api->select(d->index);
     ht_cuda_lane_close(d, &d->side);
     ht_cuda_device_unpin(d);

@@ -77,7 +77,7 @@ struct ht_cuda_reserve ht_cuda_reserve_for(const struct ht_cuda_api *given, cons
 
 /* ---- lanes ---- */
 
-static bool is_stream(enum ht_lane_kind kind)
+bool ht_cuda_is_stream(enum ht_lane_kind kind)
 {
     return kind != HT_LANE_HOST && kind != HT_LANE_DISK;
 }
@@ -185,17 +185,18 @@ static bool is_final_check(const struct ht_schedule *s, int32_t op)
 static void list_host_deps(struct ht_cuda_device *d)
 {
     const struct ht_schedule *s = d->s;
-    int32_t final_check = -1,
-            *read_by = HT_NEW_ARRAY(int32_t, s->n_tensors); /* the logged step that reads the tensor: op + 1; 0: none */
+    int32_t *final_check = HT_NEW_ARRAY(int32_t, s->n_ranks); /* op + 1 of each rank's; 0: none */
+    int32_t *read_by = HT_NEW_ARRAY(int32_t, s->n_tensors);   /* the logged step that reads the tensor, likewise */
     d->host_deps = HT_NEW_ARRAY(struct ht_cuda_host_deps, s->n_ops);
     for (int32_t op = 0; op < s->n_ops; op++) {
-        if (is_final_check(s, op)) final_check = op;
+        if (is_final_check(s, op)) final_check[ht_op_rank(s, op)] = op + 1;
         for (int64_t e = s->effects_begin[op]; ht_cuda_is_finalized(s, op) && e < s->effects_begin[op + 1]; e++)
             if (s->ops[op].kind == HT_OP_OPTIMIZER_STEP) read_by[s->effects[e].tensor] = op + 1;
     }
     for (int32_t op = 0; op < s->n_ops; op++) {
         struct ht_cuda_host_deps *a = &d->host_deps[op];
-        if (final_check >= 0 && ht_op_scales(s, op)) HT_PUSH(a->ops, a->n, a->cap, final_check);
+        int32_t check = final_check[ht_op_rank(s, op)] - 1;
+        if (check >= 0 && ht_op_scales(s, op)) HT_PUSH(a->ops, a->n, a->cap, check);
         for (int64_t e = s->effects_begin[op]; e < s->effects_begin[op + 1]; e++) {
             const struct ht_effect *f = &s->effects[e];
             enum ht_tensor_class class = s->tensors[f->tensor].class;
@@ -205,6 +206,7 @@ static void list_host_deps(struct ht_cuda_device *d)
         }
     }
     free(read_by);
+    free(final_check);
 }
 
 /* ---- open and close ---- */
@@ -213,6 +215,7 @@ void ht_cuda_close(void *ctx)
 {
     struct ht_cuda_device *d = ctx;
     const struct ht_schedule *s = d->s;
+    if (d->is_stuck) return;
     (void)d->api->select(d->index);
     ht_cuda_comm_close(d);
     for (int32_t i = 0; d->lanes && i < s->n_lanes; i++) ht_cuda_lane_close(d, &d->lanes[i]);
@@ -245,7 +248,7 @@ enum ht_status ht_cuda_open(void *ctx, const struct ht_schedule *s, struct ht_er
     d->in_flight = HT_NEW_ARRAY(struct ht_cuda_in_flight, (int64_t)s->n_ops * HT_CUDA_TURNS);
     status = ht_cuda_failed(d->api->select(d->index), "the GPU", err);
     for (int32_t i = 0; i < s->n_lanes; i++)
-        d->lanes[i].is_stream = is_stream(s->lanes[i].kind) && s->lanes[i].rank == d->rank;
+        d->lanes[i].is_stream = ht_cuda_is_stream(s->lanes[i].kind) && s->lanes[i].rank == d->rank;
     if (status == HT_OK) status = lay_out(d, err);
     if (status == HT_OK) status = ht_cuda_comm_open(d, err);
     for (int64_t i = 0; i < (int64_t)s->n_ops * HT_CUDA_TURNS && status == HT_OK; i++) {

@@ -4,6 +4,8 @@
 
 #include "common/backend/cuda_state.h"
 
+/* Returns true for lanes that are streams of their rank's GPU. */
+bool ht_cuda_is_stream(enum ht_lane_kind kind);
 /* Returns true when the host finalizes the op after its end: a gradient check's result, or a logged step's. */
 bool ht_cuda_is_finalized(const struct ht_schedule *s, int32_t op);
 /* Functions `open` and `close` of ht_cuda_backend. */

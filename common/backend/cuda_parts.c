@@ -1,24 +1,27 @@
 /*
- * Tensor-parallel parts on GPUs. A pass stops where it needs the other parts: what its stream has been given ends, the
- * numbers go to the lane's pinned memory, the CPU backend's link exchanges them by messages, and the result goes back.
+ * Tensor-parallel parts on GPUs. Over a transport with collectives of its own (NCCL) the link gets the tensors on the
+ * GPUs: each exchange is part of the stream, between the kernels before it and those behind it, and the host goes on as
+ * soon as all parts have enqueued it. Sums have the transport's order.
+ *
+ * Else, or if the backend is to keep the ranks' order of sums, a pass stops where it needs the other parts: what its
+ * stream has been given ends, the numbers go to the lane's pinned memory, the CPU backend's link exchanges them by
+ * messages, and the result goes back.
  *
  *     kernels | -> pinned | all-reduce in the ranks' order | -> GPU | kernels
  *
- * So parts on GPUs add up as parts on the CPU do. Over a transport with collectives of its own (NCCL) the link gets the
- * tensors on the GPUs, and sums have the transport's order, unless the backend is to keep the ranks'.
- *
- * The host waits within the op. Over ranks ops are run one by one on each lane anyway (common/exec/run_ranks.c).
+ * So parts on GPUs add up as parts on the CPU do. The host waits within the op, which is not enqueued ahead.
  */
 #include "common/backend/cuda_parts.h"
 
 #include "common/backend/cuda_comm.h"
 #include "common/comm/comm.h"
 
-/* Ends what the stream has been given. Returns false after a failure, of this exchange or before. */
-static bool finish(struct ht_cuda_in_flight *f)
+/* Ends what the stream has been given, unless the exchange is part of the stream. Returns false after a failure, of this
+   exchange or before. */
+static bool arrive(struct ht_cuda_in_flight *f, bool direct)
 {
     if (!f->why) f->why = f->d->api->context_status(f->context);
-    if (!f->why) f->why = f->d->api->stream_finish(f->lane->stream);
+    if (!f->why && !direct) f->why = f->d->api->stream_finish(f->lane->stream);
     return !f->why;
 }
 
@@ -34,7 +37,7 @@ static void sum(void *ctx, void *data, enum ht_dtype type, int64_t n)
     bool direct = ht_cuda_collects(p->f->d);
     void *here = direct ? data : p->f->lane->staging;
     if (!direct) copy(p->f, here, data, bytes);
-    if (!finish(p->f)) return;
+    if (!arrive(p->f, direct)) return;
     p->between->sum(p->between->ctx, here, type, n);
     if (!direct) copy(p->f, data, here, bytes);
 }
@@ -48,7 +51,7 @@ static void move(const struct ht_cuda_pass *p, const void *from, int64_t from_by
     const void *from_here = direct ? from : staging;
     void *to_here = direct ? to : staging + ht_cuda_aligned(from_bytes);
     if (!direct) copy(p->f, staging, from, from_bytes);
-    if (!finish(p->f)) return;
+    if (!arrive(p->f, direct)) return;
     (gathers ? p->between->gather : p->between->scatter)(p->between->ctx, from_here, to_here, type, n);
     if (!direct) copy(p->f, to, to_here, to_bytes);
 }

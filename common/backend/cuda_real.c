@@ -321,6 +321,20 @@ static void zero(void *device, void *at, int64_t bytes)
     ht_cuda_check(&c->cuda, cudaMemsetAsync(at, 0, (size_t)bytes, c->cuda.stream), "zeros", __FILE__, __LINE__);
 }
 
+/* Widens the first half of what is left, whose place has been read, until one is left, which its thread reads before it
+   writes: element i comes from bytes 2n + 2i and goes to bytes 4i. */
+static void widen(void *device, void *data, int64_t n, enum ht_dtype type)
+{
+    struct context *c = device;
+    char *to = data, *from = to + 2 * n;
+    for (int64_t left = n, some; left; left -= some) {
+        some = left > 1 ? left / 2 : 1;
+        ht_cuda_convert(&c->cuda, type, from, HT_F32, to, some);
+        from += 2 * some;
+        to += 4 * some;
+    }
+}
+
 static void round_copy(void *device, struct ht_pool *pool, const float *from, void *to, enum ht_dtype type, int64_t n)
 {
     struct context *c = device;
@@ -433,6 +447,7 @@ static const struct ht_kernels kernels = {
     .head_backward = head_backward,
     .copy = kernel_copy,
     .zero = zero,
+    .widen = widen,
     .round_copy = round_copy,
     .grad_sum = grad_sum,
     .adamw = adamw,

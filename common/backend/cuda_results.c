@@ -229,6 +229,12 @@ static void zero(void *device, void *at, int64_t bytes)
     kernels_of(f)->zero(f->context, at, bytes);
 }
 
+static void widen(void *device, void *data, int64_t n, enum ht_dtype type)
+{
+    struct ht_cuda_in_flight *f = device;
+    kernels_of(f)->widen(f->context, data, n, type);
+}
+
 static void round_copy(void *device, struct ht_pool *pool, const float *from, void *to, enum ht_dtype type, int64_t n)
 {
     struct ht_cuda_in_flight *f = device;
@@ -295,6 +301,7 @@ const struct ht_kernels ht_cuda_enqueue_kernels = {
     .head_backward = head_backward,
     .copy = copy,
     .zero = zero,
+    .widen = widen,
     .round_copy = round_copy,
     .grad_sum = grad_sum,
     .adamw = adamw,

@@ -58,9 +58,10 @@ struct ht_cuda_host_deps {
 struct ht_cuda_lane {
     bool is_stream; /* and this rank's */
     void *stream, *context;
-    void *partial; /* part of the reserve for a gradient check's partial; or NULL */
-    void *scratch; /* part of the reserve, used when the graph's workspaces are too small; or NULL */
-    void *staging; /* pinned, for messages between ranks and parts; or NULL */
+    void *partial;        /* part of the reserve for a gradient check's partial; or NULL */
+    void *scratch;        /* part of the reserve, used when the graph's workspaces are too small; or NULL */
+    void *staging;        /* pinned, for messages between ranks and parts; or NULL */
+    struct ht_comm *comm; /* view of the ranks' for the stream; NULL: the transport takes no buffers on GPUs */
 };
 
 /* One of: memory on the device, an arena, pinned host memory. */
@@ -74,9 +75,9 @@ struct ht_cuda_memory {
 struct ht_cuda_device {
     const struct ht_cuda_api *api;
     int index;
-    int32_t rank;               /* whose ops it runs */
-    const struct ht_comm *comm; /* between the ranks; NULL: one rank */
-    bool sums_in_order;         /* of ranks, in their order */
+    int32_t rank;         /* whose ops it runs */
+    struct ht_comm *comm; /* between the ranks; NULL: one rank */
+    bool sums_in_order;   /* of ranks, in their order */
     struct ht_model model;
     enum ht_dtype param;
     uint64_t seed; /* of the initial parameters */
@@ -99,6 +100,7 @@ struct ht_cuda_device {
     struct ht_cuda_results *results;     /* [n_ops * HT_CUDA_TURNS] */
     void *results_on_host;
     struct ht_cuda_host_deps *host_deps; /* [n_ops] */
+    bool is_stuck; /* streams wait for peers that will not come; what they use stays until the process ends */
     /* An event and when it was reached, on CLOCK_MONOTONIC. */
     void *base, *next_base;
     int64_t base_ns;

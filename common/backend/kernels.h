@@ -37,8 +37,7 @@ struct ht_kernels {
     /* Copies between any two memories; on a device `from` must not change until the op has ended. */
     void (*copy)(void *device, void *to, const void *from, int64_t bytes);
     void (*zero)(void *device, void *at, int64_t bytes);
-    /* Widens the n 16-bit values in the second half of the memory to FP32 in place. Has ended when it returns; only for
-       ops between ranks. */
+    /* Widens the n 16-bit values in the second half of the memory to FP32 in place. Only for ops between ranks. */
     void (*widen)(void *device, void *data, int64_t n, enum ht_dtype type);
     void (*round_copy)(void *device, struct ht_pool *pool, const float *from, void *to, enum ht_dtype type, int64_t n);
     void (*grad_sum)(void *device, struct ht_pool *pool, void *acc, enum ht_dtype acc_type, const void *add,

@@ -3,6 +3,7 @@
 #include "common/base/array.h"
 #include "common/base/granule.h"
 #include "common/comm/tags.h"
+#include "common/exec/core.h"
 #include "common/exec/node_mailbox.h"
 #include "common/mem/arena.h"
 
@@ -78,11 +79,14 @@ static int64_t mailboxes_bytes(struct ht_node *n)
 {
     const struct ht_schedule *s = n->s;
     int64_t most = 1;
-    for (int32_t op = 0; op < s->n_ops; op++)
-        if (s->effects_begin[op + 1] - s->effects_begin[op] > most)
-            most = s->effects_begin[op + 1] - s->effects_begin[op];
+    for (int32_t op = 0; op < s->n_ops; op++) {
+        int64_t deps = s->deps_begin[op + 1] - s->deps_begin[op] + s->prev_begin[op + 1] - s->prev_begin[op];
+        int64_t words = s->effects_begin[op + 1] - s->effects_begin[op] + deps;
+        if (words > most) most = words;
+    }
+    _Static_assert(sizeof(struct ht_inst) == 8, "a dependency takes a word");
     n->mailbox_bytes = ((int64_t)sizeof(struct ht_mailbox) + most * 8 + 63) / 64 * 64;
-    n->mailboxes_bytes = ((int64_t)s->n_lanes + s->n_ranks) * n->mailbox_bytes;
+    n->mailboxes_bytes = (2 * (int64_t)s->n_lanes + s->n_ranks) * n->mailbox_bytes;
     return 64 + n->mailboxes_bytes + s->n_residents * (int64_t)sizeof(int64_t);
 }
 

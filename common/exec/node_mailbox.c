@@ -19,6 +19,11 @@ struct ht_mailbox *ht_node_lane_mailbox(const struct ht_node *n, int32_t lane)
     return mailbox_at(n, lane);
 }
 
+struct ht_mailbox *ht_node_issuer_mailbox(const struct ht_node *n, int32_t lane)
+{
+    return mailbox_at(n, (int64_t)n->s->n_lanes + n->s->n_ranks + lane);
+}
+
 struct ht_mailbox *ht_node_rank_mailbox(const struct ht_node *n, int32_t rank)
 {
     return mailbox_at(n, (int64_t)n->s->n_lanes + rank);

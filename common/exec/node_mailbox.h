@@ -2,10 +2,11 @@
  * Requests from the leader of a node to its other ranks, in memory that they share. Internal to common/exec; see
  * node.h.
  *
- * A mailbox serves one lane, or one rank's main thread. The leader writes a request and waits for the reply. Only the
- * thread of that lane writes to a mailbox, so it holds one request at a time:
+ * A mailbox serves one lane, the issuer of one lane (run_ahead.h), or one rank's main thread. The leader writes a request
+ * and waits for the reply. Only the thread of that lane, or its issuer, writes to a mailbox, so it holds one request at a
+ * time:
  *
- *     request  NONE -> (ASLEEP) -> OP, END                by the leader; NONE again when the other rank has taken it
+ *     request  NONE -> (ASLEEP) -> OP, WAIT, ENQUEUE, END by the leader; NONE again when the other rank has taken it
  *     reply    NONE -> (ASLEEP) -> DONE                   by the other rank; NONE again with the next request
  */
 #ifndef HT_EXEC_NODE_MAILBOX_H
@@ -14,18 +15,27 @@
 #include "common/comm/window.h"
 #include "common/exec/node.h"
 
-enum ht_request { HT_REQUEST_NONE, HT_REQUEST_ASLEEP, HT_REQUEST_OP, HT_REQUEST_END };
+/* OP: runs an op. ENQUEUE, to an issuer: enqueues it. WAIT: waits for the enqueued op's end. */
+enum ht_request {
+    HT_REQUEST_NONE,
+    HT_REQUEST_ASLEEP,
+    HT_REQUEST_OP,
+    HT_REQUEST_WAIT,
+    HT_REQUEST_ENQUEUE,
+    HT_REQUEST_END
+};
 enum { HT_REPLY_NONE, HT_REPLY_ASLEEP, HT_REPLY_DONE };
 
 struct ht_mailbox {
     _Alignas(64) atomic_uint request;
     _Alignas(64) atomic_uint reply;
-    _Alignas(64) int32_t iteration, op; /* of OP */
+    _Alignas(64) int32_t iteration, op; /* of OP, WAIT, ENQUEUE */
+    int32_t n_after;                    /* of ENQUEUE: ops that the stream has to wait for */
     bool ok;                            /* outcome of a validate op */
     enum ht_status status;              /* of the reply, or of END */
-    int64_t start_ns, end_ns;           /* of OP on CLOCK_MONOTONIC */
+    int64_t start_ns, end_ns;           /* of OP, and of the awaited op, on CLOCK_MONOTONIC */
     char text[1024];
-    int64_t offsets[]; /* each effect's buffer in its space; -1: NULL */
+    int64_t offsets[]; /* each effect's buffer in its space; -1: NULL. Behind them n_after times struct ht_inst */
 };
 
 struct ht_node {
@@ -52,6 +62,7 @@ struct ht_node {
 };
 
 struct ht_mailbox *ht_node_lane_mailbox(const struct ht_node *n, int32_t lane);
+struct ht_mailbox *ht_node_issuer_mailbox(const struct ht_node *n, int32_t lane);
 struct ht_mailbox *ht_node_rank_mailbox(const struct ht_node *n, int32_t rank);
 
 /* Returns the offset of an address in its space; -1 for NULL. */

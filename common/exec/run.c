@@ -147,6 +147,7 @@ static void end_run(struct run *r, struct lane *self, const struct ht_error *why
     if (why && (first || (worse && why->status != HT_INTERRUPTED))) r->error = *why;
     if (r->over) return;
     r->over = true;
+    if (why && ht_ahead_has_groups(r->ahead) && r->o->backend->give_up) r->o->backend->give_up(r->o->backend_ctx);
     if (r->o->link && why) ht_node_link_fail(r->o->link, why->text);
     for (int32_t i = 0; i < r->s->n_lanes; i++)
         if (!r->lanes[i].busy && &r->lanes[i] != self) command(self, &r->lanes[i], EXIT);
@@ -174,10 +175,10 @@ static bool start_op(struct run *r, struct lane *l, int64_t now, enum ht_status 
 }
 
 /* Returns true if Ctrl-C cuts the run between two iterations. Stopping at once would leave a collective that has begun on another
-   node waiting for ever. */
+   node, or is enqueued on one rank alone, waiting for ever. */
 static bool cuts(const struct run *r)
 {
-    return r->o->link || r->o->ends_whole;
+    return r->o->link || r->o->ends_whole || ht_ahead_has_groups(r->ahead);
 }
 
 /* Stops after the iterations that any node can have opened. */
@@ -285,6 +286,7 @@ static void handle_messages(struct run *r, struct lane *self)
     pthread_mutex_lock(&r->lock);
     while (ht_node_link_take(r->o->link, &message)) handle_message(r, self, &message);
     dispatch(r, self, now_ns(r));
+    ht_ahead_advance(r->ahead);
     report(r, self);
     pthread_mutex_unlock(&r->lock);
     wake_sleepers(self);

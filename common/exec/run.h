@@ -59,9 +59,12 @@ struct ht_backend_ops {
      *            before this op is enqueued, because the host reads what they leave (a loss scale). Sets *ops, returns
      *            their number; does not change after open. The op depends on each of them, directly or through others.
      * enqueue    enqueues the op on its lane's stream and makes it wait on the device for the ops in `after`, which
-     *            were enqueued on other lanes. Returns at once. Called on a thread of the lane's own.
+     *            were enqueued on other lanes of its rank. Returns at once, or, for a member of a group, when the other
+     *            members are enqueued, too. Called on a thread of the lane's own.
      * wait       blocks until the op has ended on the device. Called on the lane's thread, as run_op is.
      * op_times   optional, after wait: when the op began and ended on the device, on CLOCK_MONOTONIC.
+     * give_up    optional: the run has failed, and other members of an enqueued op's group may never be enqueued. Lets
+     *            enqueue and wait return and drain end. Must be short; called once, on any thread.
      * drain      optional, after all lanes have ended and before close: blocks until all enqueued ops have ended.
      */
     int32_t issue_ahead; /* most issued ops behind the running one: 2, or 0 without these functions */
@@ -71,6 +74,7 @@ struct ht_backend_ops {
                               const struct ht_inst *after, int32_t n_after, struct ht_error *err);
     enum ht_status (*wait)(void *ctx, int32_t iteration, int32_t op, struct ht_error *err);
     void (*op_times)(void *ctx, int32_t iteration, int32_t op, int64_t *start_ns, int64_t *end_ns);
+    void (*give_up)(void *ctx);
     void (*drain)(void *ctx);
 
     void (*lane_end)(void *ctx, int32_t lane); /* optional */
@@ -88,7 +92,7 @@ struct ht_run_options {
     struct ht_residents *residents;
 
     /* Ctrl-C lets the iterations that have begun end, so that the residents are those of the last one: after HT_INTERRUPTED
-       they may be read, too. Otherwise a run of one node stops at once. */
+       they may be read, too. Otherwise a run of one node stops at once, unless it enqueues members of groups. */
     bool ends_whole;
     /* Optional: called for each ended iteration in order, one call at a time, from a lane's thread; the next
        iteration may be running. A status other than HT_OK stops the run, and ht_run returns it (HT_INTERRUPTED acts

@@ -32,7 +32,7 @@ struct ht_ahead {
     struct issuer **issuers; /* [n_lanes]; NULL: the lane has no async op */
     bool *is_async;          /* [n_ops] */
     int32_t *enqueued;       /* [n_ops]: the last iteration of which the op was enqueued, or -1 */
-    bool over;
+    bool has_groups, over;
 };
 
 static bool has_ended(const struct ht_ahead *a, struct ht_inst inst)
@@ -40,9 +40,11 @@ static bool has_ended(const struct ht_ahead *a, struct ht_inst inst)
     return inst.iteration < 0 || ht_core_has_ended(a->o.core, inst);
 }
 
-static bool is_enqueued(const struct ht_ahead *a, struct ht_inst inst)
+/* Returns true when a device of the rank can wait for the op, or need not. */
+static bool is_enqueued(const struct ht_ahead *a, struct ht_inst inst, int32_t rank)
 {
-    return a->enqueued[inst.op] >= inst.iteration || has_ended(a, inst);
+    bool same = ht_op_rank(a->o.schedule, inst.op) == rank;
+    return (same && a->enqueued[inst.op] >= inst.iteration) || has_ended(a, inst);
 }
 
 /* Returns true when all host dependencies of the op have ended. */
@@ -106,6 +108,7 @@ static void hand_over(struct issuer *x)
 static void advance(struct issuer *x)
 {
     struct ht_ahead *a = x->ahead;
+    int32_t rank = a->o.schedule->lanes[x->lane].rank;
     struct ht_inst d;
     while (!x->busy && !x->status && x->n_queue) {
         if (!a->is_async[x->queue[0].op]) {
@@ -114,7 +117,7 @@ static void advance(struct issuer *x)
             continue;
         }
         for (; dependency(a->o.schedule, x->queue[0], x->cursor, &d); x->cursor++)
-            if (!is_enqueued(a, d)) return;
+            if (!is_enqueued(a, d, rank)) return;
         if (!host_deps_ended(a, x->queue[0])) return;
         hand_over(x);
     }
@@ -129,6 +132,11 @@ void ht_ahead_advance(struct ht_ahead *a)
 bool ht_ahead_is_async(const struct ht_ahead *a, int32_t op)
 {
     return a && a->is_async[op];
+}
+
+bool ht_ahead_has_groups(const struct ht_ahead *a)
+{
+    return a && a->has_groups;
 }
 
 void ht_ahead_issued(struct ht_ahead *a, struct ht_inst inst)
@@ -202,7 +210,8 @@ enum ht_status ht_ahead_create(const struct ht_ahead_options *options, struct ht
     for (int32_t op = 0; op < s->n_ops; op++) {
         int32_t lane = s->ops[op].lane;
         a->enqueued[op] = -1;
-        a->is_async[op] = s->ops[op].match < 0 && b->is_async(options->backend_ctx, op);
+        a->is_async[op] = b->is_async(options->backend_ctx, op);
+        a->has_groups |= a->is_async[op] && s->ops[op].match >= 0;
         if (a->is_async[op] && !a->issuers[lane]) a->issuers[lane] = make_issuer(a, lane);
     }
     for (int32_t lane = 0; lane < s->n_lanes; lane++) {

@@ -11,8 +11,9 @@
  *     lane's thread                              wait for F4 ------------------'
  *
  * A lane's ops are enqueued in the order in which they were issued. An op that the backend runs by itself (is_async
- * says no), and a member of a group, are treated like an op of any other lane: they run when the core starts them, and
- * later ops of the lane are enqueued when they have ended.
+ * says no) is treated like an op of any other lane: it runs when the core starts it, and later ops of the lane are
+ * enqueued when it has ended. No rank's device waits for an op of another rank by an event: such a dependency must have
+ * ended. Ranks wait for one another on their devices only within a group, each of whose members is enqueued by itself.
  */
 #ifndef HT_EXEC_RUN_AHEAD_H
 #define HT_EXEC_RUN_AHEAD_H
@@ -42,6 +43,8 @@ void ht_ahead_destroy(struct ht_ahead *a);
 
 /* Returns true when the op is enqueued on a stream, false when it runs like any other. a may be NULL. */
 bool ht_ahead_is_async(const struct ht_ahead *a, int32_t op);
+/* Returns true when members of groups are enqueued. a may be NULL. */
+bool ht_ahead_has_groups(const struct ht_ahead *a);
 /* Reports that an op was issued and has its memory. Locked. a may be NULL. */
 void ht_ahead_issued(struct ht_ahead *a, struct ht_inst inst);
 /* Hands each issuer the op that may be enqueued now; called when ops have ended. Locked. a may be NULL. */

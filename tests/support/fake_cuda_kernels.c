@@ -18,6 +18,7 @@ enum kind {
     H_FORWARD,
     H_BACKWARD,
     ZERO,
+    WIDEN,
     ROUND,
     SUM,
     ADAMW,
@@ -68,6 +69,9 @@ static void perform(void *arg)
         break;
     case ZERO:
         k->zero(NULL, out[0], c->n);
+        break;
+    case WIDEN:
+        k->widen(NULL, out[0], c->n, c->types[0]);
         break;
     case ROUND:
         k->round_copy(NULL, NULL, in[0], out[0], c->types[0], c->n);
@@ -217,6 +221,11 @@ static void zero(void *device, void *at, int64_t bytes)
     launch(device, (struct call){.kind = ZERO, .out = {at}, .n = bytes});
 }
 
+static void widen(void *device, void *data, int64_t n, enum ht_dtype type)
+{
+    launch(device, (struct call){.kind = WIDEN, .out = {data}, .types = {type}, .n = n});
+}
+
 static void round_copy(void *device, struct ht_pool *pool, const float *from, void *to, enum ht_dtype type, int64_t n)
 {
     (void)pool;
@@ -299,6 +308,7 @@ const struct ht_kernels fake_cuda_kernels = {
     .head_backward = head_backward,
     .copy = kernel_copy,
     .zero = zero,
+    .widen = widen,
     .round_copy = round_copy,
     .grad_sum = grad_sum,
     .adamw = adamw,

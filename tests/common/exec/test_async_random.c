@@ -37,14 +37,15 @@ struct enqueued_op {
     struct ht_error err;
     struct stream_event *begin, *end;
     atomic_bool ended_on_host; /* the host knows its end */
+    int32_t met, met_in;       /* of a group's first member: members that have come, and in which iteration, plus 1 */
 };
 
 struct world {
     struct stamps stamps; /* first: it is the context of the hooks, too */
     struct streams *device;
-    struct stream **lanes;         /* [n_lanes] */
-    struct enqueued_op *in_flight; /* [n_ops * PARITIES] */
-    _Atomic int64_t n_enqueued, n_awaited;
+    struct stream **lanes;                        /* [n_lanes] */
+    struct enqueued_op *in_flight;                /* [n_ops * PARITIES] */
+    _Atomic int64_t n_enqueued, n_awaited, n_met; /* n_met: groups */
 
     /* Conformance only: ops end in this order. */
     const int32_t *rank; /* [ITERATIONS * n_ops], -1: never */
@@ -52,6 +53,7 @@ struct world {
     pthread_cond_t moved;
     int32_t next;
     bool given_up;
+    bool job_failed; /* under the lock, too; always */
 };
 
 static struct enqueued_op *in_flight_of(struct world *w, int32_t iteration, int32_t op)
@@ -90,7 +92,9 @@ static bool is_async(void *ctx, int32_t op)
     const struct ht_schedule *s = w->stamps.s;
     enum ht_lane_kind kind = s->lanes[s->ops[op].lane].kind;
     if (kind == HT_LANE_HOST || kind == HT_LANE_DISK) return false;
-    return ht_random_below(w->stamps.seed + 3, (uint64_t)op, 8) > 0; /* some ops in between are not enqueued */
+    int32_t first = op; /* of the group, whose members are alike */
+    while (first > 0 && s->ops[op].match >= 0 && s->ops[first - 1].match == s->ops[op].match) first--;
+    return ht_random_below(w->stamps.seed + 3, (uint64_t)first, 8) > 0; /* some ops in between are not enqueued */
 }
 
 /* Lets some ops depend on the host's knowledge of their dependencies in the previous iteration. */
@@ -115,9 +119,38 @@ static void check_heard(struct world *w, int32_t iteration, int32_t op)
     w->n_awaited += n;
 }
 
+/* Holds a member of a group, and its stream, until the other members have come: as a kernel of NCCL. */
+static void meet(struct world *w, int32_t iteration, int32_t op)
+{
+    const struct ht_schedule *s = w->stamps.s;
+    int32_t match = s->ops[op].match, first = op, n = 0;
+    if (match < 0) return;
+    while (first > 0 && s->ops[first - 1].match == match) first--;
+    while (first + n < s->n_ops && s->ops[first + n].match == match) n++;
+    struct enqueued_op *f = in_flight_of(w, iteration, first);
+    pthread_mutex_lock(&w->lock);
+    if (f->met_in != iteration + 1) f->met = 0;
+    f->met_in = iteration + 1;
+    f->met++;
+    w->n_met += f->met == n;
+    pthread_cond_broadcast(&w->moved);
+    while (f->met_in == iteration + 1 && f->met < n && !w->job_failed) pthread_cond_wait(&w->moved, &w->lock);
+    pthread_mutex_unlock(&w->lock);
+}
+
+static void give_up(void *ctx)
+{
+    struct world *w = ctx;
+    pthread_mutex_lock(&w->lock);
+    w->job_failed = true;
+    pthread_cond_broadcast(&w->moved);
+    pthread_mutex_unlock(&w->lock);
+}
+
 static void fly(void *arg)
 {
     struct enqueued_op *f = *(struct enqueued_op **)arg;
+    meet(f->w, f->iteration, f->op);
     f->status = stamps_run_op(&f->w->stamps, f->iteration, f->op, f->buffers, f->n, &f->err);
 }
 
@@ -136,6 +169,7 @@ static enum ht_status enqueue(void *ctx, int32_t iteration, int32_t op, const st
     for (int32_t i = 0; i < n_after; i++) {
         struct enqueued_op *before = in_flight_of(w, after[i].iteration, after[i].op);
         ck_assert(is_async(w, after[i].op) && before->iteration == after[i].iteration);
+        ck_assert_int_eq(ht_op_rank(w->stamps.s, after[i].op), ht_op_rank(w->stamps.s, op));
         stream_wait(stream, before->end);
     }
     stream_record(stream, f->begin);
@@ -187,6 +221,7 @@ static const struct ht_backend_ops backend = {.name = "streams",
                                               .enqueue = enqueue,
                                               .wait = wait_op,
                                               .op_times = op_times,
+                                              .give_up = give_up,
                                               .drain = drain};
 
 static void open_world(struct world *w)
@@ -315,7 +350,7 @@ static struct ht_schedule *make_graph(uint64_t seed, int64_t **cost_ns)
 
 enum fate { RUNS, FAILS, IS_INTERRUPTED };
 
-static int64_t try_graph(uint64_t seed, enum fate fate, int64_t *n_awaited)
+static int64_t try_graph(uint64_t seed, enum fate fate, int64_t *n_awaited, int64_t *n_met)
 {
     int64_t *cost_ns;
     struct ht_error err = {0};
@@ -342,6 +377,7 @@ static int64_t try_graph(uint64_t seed, enum fate fate, int64_t *n_awaited)
     }
     int64_t n = w.n_enqueued;
     *n_awaited += w.n_awaited;
+    *n_met += w.n_met;
     ht_trace_destroy(t);
     destroy_arenas(s, arenas);
     close_world(&w);
@@ -432,10 +468,11 @@ enum { GRAPHS_A_TEST = 20 };
 
 static void try_graphs(uint64_t first, enum fate fate)
 {
-    int64_t n_enqueued = 0, n_awaited = 0;
-    for (uint64_t i = 0; i < GRAPHS_A_TEST; i++) n_enqueued += try_graph(first + i, fate, &n_awaited);
+    int64_t n_enqueued = 0, n_awaited = 0, n_met = 0;
+    for (uint64_t i = 0; i < GRAPHS_A_TEST; i++) n_enqueued += try_graph(first + i, fate, &n_awaited, &n_met);
     ck_assert_int_gt(n_enqueued, GRAPHS_A_TEST);
     ck_assert_int_gt(n_awaited, 0);
+    ck_assert_int_gt(n_met, 0);
 }
 
 START_TEST(test_runs)
@@ -472,11 +509,11 @@ END_TEST
 START_TEST(test_this_one)
 {
     uint64_t seed = strtoull(getenv("HT_SEED"), NULL, 10);
-    int64_t n_ahead = 0, n_awaited = 0;
+    int64_t n_ahead = 0, n_awaited = 0, n_met = 0;
     if (getenv("HT_FATE") && !strcmp(getenv("HT_FATE"), "conform"))
         printf("%d\n", conform(seed, &n_ahead));
     else
-        try_graph(seed, getenv("HT_FATE") ? (enum fate)atoi(getenv("HT_FATE")) : RUNS, &n_awaited);
+        try_graph(seed, getenv("HT_FATE") ? (enum fate)atoi(getenv("HT_FATE")) : RUNS, &n_awaited, &n_met);
 }
 END_TEST
 
