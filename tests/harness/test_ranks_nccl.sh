@@ -50,6 +50,13 @@ megatron_3d 4 --batch 8 --numerics fp32 --set tp=2 --set pp=2
 dapple 4 --batch 8 --numerics bf16 --set widths=1,2,1 --set slices=1
 autohet 4 --batch 8 --numerics fp32 --set tp=2
 LIST
+# Four parts: gpt-mini has the heads for it.
+llama=("${common[@]:0:6}")
+common[1]=gpt-mini
+by_nccl megatron_3d 4 --batch 4 --numerics fp32 --set tp=4 --set pp=1
+by_nccl gpipe 4 --batch 4 --numerics bf16 --set tp=4 --set sequence=1
+gpt=("${common[@]:0:6}")
+common[1]=llama-tiny
 case $others in *ddp*autohet*cephalo*) ;; *) fail "sums of NCCL in another order change only:$others" ;; esac
 
 # ---- which transport ----
@@ -70,6 +77,27 @@ export HT_FAKE_GPUS=3
 HT_FAKE_GPU_FULL=1 refused 3 "rank 1: the GPU does not give" train ddp "${common[@]}" --ranks 3 --batch 9 --micro-batch 1 --backend cuda
 HT_NCCL_ON_CPU_FATE=1:5:broken refused 1 ".*rank 1: .*NCCL: .*the link is broken" \
     train ddp "${common[@]}" --ranks 3 --batch 9 --micro-batch 1 --backend cuda
+
+# Within an exchange of a tensor-parallel part, by NCCL and through pinned memory: a rank without memory, and one that is killed. All
+# ranks end in seconds, with one line that names it.
+limit=60
+for tp in 2 4; do
+    for rank in 0 $((tp - 1)); do
+        export HT_FAKE_GPUS=$tp
+        [ $tp = 2 ] && some=("${llama[@]}") || some=("${gpt[@]}")
+        some=(megatron_3d "${some[@]}" --numerics fp32 --batch 8 --micro-batch 1 --set pp=1 --backend cuda --steps 100000
+            --ranks "$tp" --set "tp=$tp")
+        HT_NCCL_ON_CPU_FATE=$rank:60:full refused 1 "rank $rank: .*NCCL: .*out of memory" train "${some[@]}"
+        HT_NCCL_ON_CPU_FATE=$rank:60:broken refused 1 "rank $rank: .*NCCL: .*the link is broken" train "${some[@]}"
+        HT_NCCL_ON_CPU_FATE=$rank:60:killed refused 1 "rank $rank was killed by signal 9, which ends all of them" train "${some[@]}"
+        HT_FAKE_GPU_FATE=$rank:300:full refused 1 "rank $rank: .*op [0-9]+ \\([FBRb][^)]*\\): .*out of memory" \
+            train "${some[@]}" --transport host
+        HT_FAKE_GPU_FATE=$rank:300:killed refused 1 "rank $rank was killed by signal 9, which ends all of them" \
+            train "${some[@]}" --transport host
+    done
+done
+limit=
+export HT_FAKE_GPUS=3
 
 # began OPTIONS...: starts a training over three ranks, as process $pid with the processes $ranks, and lets it make steps.
 began() {
@@ -115,10 +143,10 @@ while read -r rank after; do
 done <kills
 
 # A rank that stands still for a while holds the others up, and no more.
-began --steps 60 --transport nccl --deterministic --losses slow.csv
+began --steps 300 --transport nccl --deterministic --losses slow.csv
 slow=$(echo "$ranks" | sed -n 2p)
 kill -STOP "$slow" && sleep 1 && kill -CONT "$slow"
 wait "$pid" || fail "a slow rank: $(cat err)"
-hetbench=$build/hetbench run 0 train ddp "${common[@]:0:6}" --numerics fp32 --ranks 3 --batch 9 --micro-batch 1 --steps 60 --losses cpu.csv
+hetbench=$build/hetbench run 0 train ddp "${common[@]:0:6}" --numerics fp32 --ranks 3 --batch 9 --micro-batch 1 --steps 300 --losses cpu.csv
 cmp -s cpu.csv slow.csv || fail "a slow rank changes losses"
 finish
