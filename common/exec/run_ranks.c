@@ -171,7 +171,7 @@ static enum ht_status lead_enqueue(void *ctx, int32_t iteration, int32_t op, con
     struct ht_mailbox *mailbox = ht_node_issuer_mailbox(x->node, x->node->s->ops[op].lane);
     write_op(x, mailbox, iteration, op, buffers, n);
     mailbox->n_after = n_after;
-    memcpy(mailbox->offsets + n, after, (size_t)n_after * sizeof(*after));
+    if (n_after) memcpy(mailbox->offsets + n, after, (size_t)n_after * sizeof(*after));
     ht_mailbox_request(mailbox, HT_REQUEST_ENQUEUE);
     return checked(x, op, ht_mailbox_await(x->node, mailbox, rank_of(x, op), err), err);
 }
