@@ -32,8 +32,8 @@
  * widths=1,1,2 gives the stages widths of their own, as planners choose that look at each stage by itself (Zheng et al.,
  * "Alpa: Automating Inter- and Intra-Operator Parallelism for Distributed Deep Learning", OSDI 2022; Liu et al., "Aceso:
  * Efficient Parallel DNN Training through Iterative Bottleneck Alleviation", EuroSys 2024). What crosses a boundary is the
- * same on all parts, so each part of the next stage gets it whole from one of this stage, unless slices=1. A boundary may be inside a block: then
- * its halves are divided into different numbers of parts.
+ * same on all parts, so each part of the next stage gets it whole from one of this stage, unless slices=1. A boundary may
+ * be inside a block: then its halves are divided into different numbers of parts.
  *
  * slices=1 sends a slice from each part to the next stage, whose parts gather them (Narayanan et al. 2021, Sec. 4.1), as
  * interleaved does unless it is told otherwise. What is not of that paper sends whole tensors: GPipe's and DAPPLE's have no parts.

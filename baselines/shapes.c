@@ -4,9 +4,9 @@
  *     megatron_3d   Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM", SC
  *                   2021. Every shape tp x pp x dp of all devices, tp inside a node: equal blocks and equal micro-batches,
  *                   ranks in the order tensor, data, pipeline; boundaries in slices (its Sec. 4.1); 1F1B, and interleaved
- *                   over v = 2, 4, .. stages a device; with and without its distributed optimizer (ZeRO-1). If a shape does not fit, it recomputes attention (Korthikanti
- *                   et al., "Reducing Activation Recomputation in Large Transformer Models", MLSys 2023, Sec. 5), and if that
- *                   does not either, its blocks, one at a time.
+ *                   over v = 2, 4, .. stages a device; with and without its distributed optimizer (ZeRO-1). If a shape does
+ *                   not fit, it recomputes attention (Korthikanti et al., "Reducing Activation Recomputation in Large
+ *                   Transformer Models", MLSys 2023, Sec. 5), and if that does not either, its blocks, one at a time.
  *     whale_3d      Jia et al., "Whale: Efficient Giant Model Training over Heterogeneous GPUs", USENIX ATC 2022. The same
  *                   tp x pp x dp with v = 1, without ZeRO, all blocks recomputed where they must be; balanced by the devices'
  *                   speeds within one dimension: without pipelines the micro-batches of each replica, else the blocks of each

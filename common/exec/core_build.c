@@ -1,6 +1,7 @@
 /* Creates a core from a schedule: selects its own ops, and sets up groups, successors and lanes. */
 #include "common/base/array.h"
 #include "common/exec/core_state.h"
+#include "common/schedule/residency.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -46,7 +47,7 @@ static void select_ops(struct ht_core *c)
     const struct ht_schedule *s = c->s;
     for (int32_t op = 0, n; op < s->n_ops; op += n) {
         int32_t first = -1, size = 0;
-        for (n = 1; s->ops[op].match >= 0 && op + n < s->n_ops && s->ops[op + n].match == s->ops[op].match;) n++;
+        n = ht_group_end(s, op) - op;
         for (int32_t m = op; m < op + n; m++) {
             bool mine = c->node < 0 || s->rank_node[ht_op_rank(s, m)] == c->node;
             c->info[m] = (struct info){.group = n > 1 ? c->n_groups : -1,

@@ -64,7 +64,7 @@ struct issued {
     int64_t grant_seq;
 };
 
-/* What decides on each turn comes first and fits into one cache line. */
+/* Holds a lane. The core reads the fields up to `ops`, 64 bytes, on each turn. */
 struct lane {
     bool fifo, running; /* running: queue[0] runs */
     bool is_ready;

@@ -1,6 +1,7 @@
 #include "common/exec/emu.h"
 
 #include "common/base/array.h"
+#include "common/schedule/residency.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -171,14 +172,6 @@ void ht_emu_add_overruns(struct ht_emu_overruns *v, const struct ht_emu_overruns
 
 /* ---- the fitting scale ------------------------------------------------------------------------------------------ */
 
-/* Returns one past the last op of the group that `first` begins. */
-static int32_t group_end(const struct ht_schedule *s, int32_t first)
-{
-    int32_t end = first + 1;
-    while (s->ops[first].match >= 0 && end < s->n_ops && s->ops[end].match == s->ops[first].match) end++;
-    return end;
-}
-
 /* Returns the time from the last begin to the last end of the group's ops; INT64_MAX when it was skipped. */
 static int64_t group_ns(const struct ht_trace_event *events, int32_t first, int32_t end)
 {
@@ -197,7 +190,7 @@ double ht_emu_fitting_scale(const struct ht_trace *t, const int64_t *cost_ns)
     double scale = 0;
     for (int32_t first = 0, end; first < s->n_ops; first = end) {
         int64_t shortest = INT64_MAX, modelled = 0;
-        end = group_end(s, first);
+        end = ht_group_end(s, first);
         for (int32_t op = first; op < end; op++)
             if (cost_ns[op] > modelled) modelled = cost_ns[op];
         for (int32_t k = 0; k < t->iterations; k++) {

@@ -1,6 +1,7 @@
 /* Creates grants: walks the safe sequence, and lists what each issue group asks for and each op releases. */
 #include "common/base/array.h"
 #include "common/exec/grant_state.h"
+#include "common/schedule/residency.h"
 
 #include <stdlib.h>
 
@@ -104,14 +105,6 @@ static int64_t add_to(int64_t live[2], enum ht_when when, int64_t bytes)
         if (live[bad] > most) most = live[bad];
     }
     return most;
-}
-
-/* Returns the number of ops in the issue group that begins with op `first`. */
-static int32_t group_size(const struct ht_schedule *s, int32_t first)
-{
-    int32_t match = s->ops[first].match, n = 1;
-    while (match >= 0 && first + n < s->n_ops && s->ops[first + n].match == match) n++;
-    return n;
 }
 
 /* ---- what is asked for and released ---------------------------------------------------------------------------- */
@@ -265,7 +258,7 @@ enum ht_status ht_grants_create(const struct ht_schedule *s, int32_t node, struc
     }
     uint32_t n_amounts = 0;
     for (int32_t op = 0, n; op < s->n_ops; op += n) {
-        n = group_size(s, op);
+        n = ht_group_end(s, op) - op;
         list_group(g, &w, op, n, &n_amounts);
     }
     g->begin[s->n_ops] = n_amounts;

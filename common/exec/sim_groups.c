@@ -2,6 +2,7 @@
 
 #include "common/base/array.h"
 #include "common/base/rng.h"
+#include "common/schedule/residency.h"
 
 #include <stdlib.h>
 
@@ -76,15 +77,6 @@ static enum ht_status add_uses(const struct ht_schedule *s, int32_t first, int32
     return HT_OK;
 }
 
-/* Returns one past the last member of the issue group that begins with op `first`. */
-static int32_t group_end(const struct ht_schedule *s, int32_t first)
-{
-    int32_t match = s->ops[first].match, end = first + 1;
-    if (match >= 0)
-        while (end < s->n_ops && s->ops[end].match == match) end++;
-    return end;
-}
-
 /*
  * Most groups are like an earlier one on their lane: same work, same cost, same uses. They share a kind. A small cache,
  * by lane and work of the first op, remembers the last group of each kind; what it forgets has a kind of its own.
@@ -143,7 +135,7 @@ enum ht_status ht_sim_groups_init(const struct ht_schedule *s, const int64_t *co
     int32_t *recent = ht_alloc_ids(N_RECENT);
 
     for (int32_t first = 0, end; first < s->n_ops && status == HT_OK; first = end) {
-        end = group_end(s, first);
+        end = ht_group_end(s, first);
         int64_t cost = longest(cost_ns, first, end);
         int32_t *recent_first = recent_of(recent, s, first), like = *recent_first, size = end - first;
         const struct ht_sim_kind *k = like < 0 ? NULL : ht_sim_kind_of(out, like);
