@@ -30,7 +30,10 @@ by_nccl() {
     cmp -s cpu.csv nccl.csv || others="$others $1"
 }
 others=
+lines=0
 while read -r system ranks options; do
+    lines=$((lines + 1))
+    if [ -n "$sanitized" ] && [ $((lines % 2)) = 1 ]; then continue; fi # ten times slower
     # shellcheck disable=SC2086 # words
     by_nccl "$system" "$ranks" $options
 done <<LIST
@@ -41,8 +44,8 @@ zero_offload 2 --batch 8 --numerics fp16 --control gate
 zero3_offload 2 --batch 8 --numerics fp32
 gpipe 3 --batch 8 --numerics fp32 --set pipelines=1,2 --set halves=8,5,3
 dapple 4 --batch 8 --numerics bf16 --set pipelines=2,2 --set zero=2
-sysx 2 --batch 8 --numerics fp16 --control rollback --clip 0.5
 autohet 4 --batch 8 --numerics fp32
+sysx 2 --batch 8 --numerics fp16 --control rollback --clip 0.5
 cephalo 3 --batch 9 --numerics bf16
 megatron_3d 2 --batch 8 --numerics fp32 --set tp=2 --set pp=1
 gpipe 2 --batch 8 --numerics bf16 --set tp=2 --set sequence=1
@@ -81,7 +84,7 @@ HT_NCCL_ON_CPU_FATE=1:5:broken refused 1 ".*rank 1: .*NCCL: .*the link is broken
 # Within an exchange of a tensor-parallel part, by NCCL and through pinned memory: a rank without memory, and one that is killed. All
 # ranks end in seconds, with one line that names it.
 limit=60
-for tp in 2 4; do
+for tp in $([ -n "$sanitized" ] && echo 2 || echo 2 4); do
     for rank in 0 $((tp - 1)); do
         export HT_FAKE_GPUS=$tp
         [ $tp = 2 ] && some=("${llama[@]}") || some=("${gpt[@]}")

@@ -34,6 +34,7 @@
 #include "common/base/rng.h"
 #include "common/kernels/cuda/ht_cuda.h"
 #include "common/kernels/cuda/ht_cuda_gemm.h"
+#include "tests/support/sanitized.h"
 
 /* Only small shapes: on the CPU, or as on it. */
 #ifdef HT_CUDA_EMULATED
@@ -336,7 +337,7 @@ static inline int cuda_test_main(const struct cuda_test *tests, int n_tests, con
     cuda.gemm = ht_cuda_gemm_create(workspace, HT_CUDA_GEMM_WORKSPACE_BYTES, &err);
     expect(cuda.gemm != NULL && n_tests <= MAX_TESTS, "%s", err.text);
     uint64_t hashes[MAX_TESTS] = {};
-    int rounds = emulated && getenv("HT_CUDA_TEST_SMALL") ? 1 : 2;
+    int rounds = emulated && (SANITIZED || getenv("HT_CUDA_TEST_SMALL")) ? 1 : 2;
 #ifdef HT_CUDA_EMULATED
     static const char *const names[] = {"forward", "reverse", "lockstep", "random"};
     const char *given = getenv("HT_CUDA_TEST_SEED");

@@ -5,6 +5,7 @@
 #include "common/store/layout.h"
 #include "common/store/owners.h"
 #include "tests/support/draw.h"
+#include "tests/support/sanitized.h"
 #include "tests/support/suite.h"
 
 #include <check.h>
@@ -250,7 +251,7 @@ START_TEST(all_layouts)
                     struct ht_store_layout l = {.dp = dp, .tp = tp, .pp = pp, .zero1 = zero, .per_node = 2};
                     if (ht_store_layout_check(&l, m, NULL) == HT_OK) all[n++] = l;
                 }
-    int stride = getenv("HT_ALL_LAYOUTS") ? 1 : 41, pairs = 0; /* a sample: every 41st pair */
+    int stride = getenv("HT_ALL_LAYOUTS") ? 1 : SANITIZED ? 83 : 41, pairs = 0; /* a sample: every 41st pair */
     for (int i = _i / 2; i < n * n; i += stride) {
         int64_t n_a, n_b;
         struct ht_transfer_sink *a = ht_store_layout_sinks(&all[i / n], m, &n_a),
@@ -331,7 +332,7 @@ static void add(TCase *t)
 {
     tcase_add_test(t, rows_of_a_matrix);
     tcase_add_test(t, the_best_path);
-    tcase_add_loop_test(t, drawn_cases, 0, 60);
+    tcase_add_loop_test(t, drawn_cases, 0, SANITIZED ? 20 : 60);
     tcase_add_loop_test(t, all_layouts, 0, 2);
     tcase_add_test(t, stages);
     tcase_add_test(t, owners);
