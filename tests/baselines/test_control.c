@@ -98,8 +98,8 @@ START_TEST(test_chunks)
                     ht_plan_free(&plan);
                     ht_scenario_free(&sc);
                 }
-    ck_assert_msg(planned > (SANITIZED ? 30 : 100) && mixed > (SANITIZED ? 2 : 10) && moving > (SANITIZED ? 2 : 10), "%d planned, %d mixed, %d moving", planned, mixed,
-                  moving);
+    ck_assert_msg(planned > (SANITIZED ? 30 : 100) && mixed > (SANITIZED ? 2 : 10) && moving > (SANITIZED ? 2 : 10),
+                  "%d planned, %d mixed, %d moving", planned, mixed, moving);
 }
 END_TEST
 
