@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 /* Allocates, flushes and frees nothing, because other threads may be running. The launcher knows a rank's reason by its
@@ -22,11 +23,20 @@ _Noreturn void ht_out_of_memory(size_t n, size_t bytes)
     _exit(HT_INFEASIBLE);
 }
 
+/* Asks for huge pages where they lie within the array: graphs of millions of ops miss the TLB less, and fault less. */
+static void *prefer_huge_pages(void *p, size_t bytes)
+{
+    const uintptr_t page = 2 << 20;
+    uintptr_t begin = ((uintptr_t)p + page - 1) / page * page, end = ((uintptr_t)p + bytes) / page * page;
+    if (begin < end) (void)madvise((char *)p + (begin - (uintptr_t)p), end - begin, MADV_HUGEPAGE); /* a hint */
+    return p;
+}
+
 void *ht_alloc(size_t bytes)
 {
     void *p = calloc(1, bytes ? bytes : 1);
     if (!p) ht_out_of_memory(1, bytes);
-    return p;
+    return prefer_huge_pages(p, bytes);
 }
 
 void *ht_alloc_array(size_t n, size_t bytes)
@@ -54,7 +64,7 @@ void *ht_realloc(void *old, size_t bytes)
 {
     void *p = realloc(old, bytes ? bytes : 1);
     if (!p) ht_out_of_memory(1, bytes);
-    return p;
+    return prefer_huge_pages(p, bytes);
 }
 
 void *ht_grow(void *old, size_t bytes, size_t want, size_t *cap)
