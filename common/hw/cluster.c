@@ -382,7 +382,9 @@ enum ht_status ht_cluster_set_ssds(struct ht_cluster *cluster, int64_t n, struct
     for (int64_t i = 0; i < cluster->n_nodes; i++) found |= cluster->nodes[i].has_ssds;
     if (!found)
         return ht_fail(err, HT_BAD_INPUT,
-                       "cluster '%s' has no SSDs, so their number cannot be set; expected one that has", cluster->name);
+                       "cluster '%s' has no SSDs, so their number cannot be set; expected their model with it, for "
+                       "example --ssd 990-pro-2tb:2",
+                       cluster->name);
     if (n < 1 || n > HT_MAX_SSDS)
         return ht_fail(err, HT_BAD_INPUT, "%lld SSDs are out of range; expected 1 to %d", (long long)n, HT_MAX_SSDS);
     for (int64_t i = 0; i < cluster->n_nodes; i++)

@@ -153,8 +153,9 @@ START_TEST(lohan)
     ck_assert(!ht_cluster_load("autohete-1gpu", &err, &c));
     ck_assert_double_eq(ht_cluster_price_usd(c), 0);
     ck_assert_int_eq(ht_cluster_set_ssds(c, 2, &err), HT_BAD_INPUT);
-    ck_assert_str_eq(err.text,
-                     "cluster 'autohete-1gpu' has no SSDs, so their number cannot be set; expected one that has");
+    ck_assert_str_eq(
+        err.text, "cluster 'autohete-1gpu' has no SSDs, so their number cannot be set; expected their model with it, "
+                  "for example --ssd 990-pro-2tb:2");
     ht_cluster_destroy(c);
 }
 END_TEST
