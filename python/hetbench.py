@@ -17,6 +17,7 @@ import subprocess
 
 __all__ = ["Error", "command", "executable", "frame", "read", "rows", "run"]
 __version__ = "0.5.0"
+LEADING = ("system", "model", "params", "status")  # columns that pandas should not fold away
 LISTS = ("rows", "policies", "best", "residuals", "versions", "variables")  # members that hold a document's rows
 
 
@@ -73,14 +74,15 @@ def run(name, *words, **options):
 
 
 def _flat(row):
-    """Returns a row's scalars: its own, its scenario's, its model's name and size, and its plan's variables as plan_NAME."""
+    """Returns a row's scalars: who and what (LEADING), its scenario's, its own, and its plan's variables as plan_NAME."""
     scenario, plan = row.get("scenario") or {}, row.get("plan") or {}
     model = scenario.get("model") or {}
     own = {k: v for k, v in row.items() if not isinstance(v, (dict, list))}
     more = {k: v for k, v in scenario.items() if not isinstance(v, (dict, list))}
     named = {"model": model["name"], "params": model["params"]} if model else {}
     variables = {f"plan_{k}": _text(v) if isinstance(v, list) else v for k, v in plan.get("variables", {}).items()}
-    return {**more, **own, **named, **variables, **({"plan_why": plan["why"]} if plan.get("why") else {})}
+    flat = {**more, **own, **named, **variables, **({"plan_why": plan["why"]} if plan.get("why") else {})}
+    return {**{k: flat[k] for k in LEADING if k in flat}, **flat}
 
 
 def rows(document):
