@@ -9,11 +9,13 @@ import matplotlib.pyplot as plt
 import figures
 import look
 import results
+import timeline
 
 PHASES = ["useful", "lost", "stalls", "loading", "relaunch", "planning", "detection", "waiting"]
-PHASE_COLOURS = {"useful": "#009e73", "lost": "#d55e00", "stalls": "#8fd3b6", "loading": "#0072b2", "relaunch": "#56b4e9",
-                 "planning": "#cc79a7", "detection": "#e69f00", "waiting": "#cccccc"}
-KIND_COLOURS = ["#9fb4c7", "#d9c7a0", "#b7cfae", "#d3b4c9"]
+# No colour is a policy's or an instance's; a day that waits for nodes is hatched, as a lane that computes nothing.
+PHASE_COLOURS = {"useful": "#ddcc77", "lost": "#882255", "stalls": "#cc6677", "loading": "#88ccee", "relaunch": "#332288",
+                 "planning": "#aa4499", "detection": "#999933"}
+KIND_COLOURS = ["#9fb4c7", "#d3b4c9", "#b7cfae", "#d9c7a0"]
 POLICY_COLOURS = {"autohet": "#0072b2", "varuna": "#d55e00", "megatron": "#009e73", "restart": "#7f7f7f"}
 
 
@@ -94,13 +96,15 @@ def draw_rates(ax, study, begin, end):
 
 
 def draw_recoveries(ax, study, begin):
-    """Draws a bar for each recovery, as long as it takes: filled after a loss, pale for a change that was wanted."""
+    """Draws a bar for each recovery, as long as it takes: filled after a loss, pale for a change that the policy chose."""
     policies = study["policies"]
     for i, p in enumerate(policies):
         for planned in (False, True):
             spans = [(r[0] / 3600 - begin, r[1] / 3600) for r in p["recoveries"] if r[4] == planned]
             ax.broken_barh(spans, (len(policies) - 1 - i - 0.38, 0.76), color=colour(p, i), alpha=0.35 if planned else 1, linewidth=0)
     ax.set_yticks(range(len(policies)), [p["title"] for p in reversed(policies)])
+    for label, i in zip(ax.get_yticklabels(), range(len(policies))[::-1]):
+        label.set_color(colour(policies[i], i))
     ax.set_ylim(-0.6, len(policies) - 0.4)
     ax.grid(axis="y", visible=False)
     ax.set_xlabel("hours")
@@ -122,7 +126,8 @@ def draw_money(axes, study):
     left = [0.0] * len(policies)
     for phase in PHASES:
         shares = [100 * p["seconds"][phase] / 3600 / study["hours"] for p in policies]
-        axes[2].barh(where, shares, left=left, color=PHASE_COLOURS[phase], height=0.7, label=phase)
+        style = {"color": PHASE_COLOURS[phase], "linewidth": 0} if phase in PHASE_COLOURS else timeline.HATCH
+        axes[2].barh(where, shares, left=left, height=0.7, label=phase, **style)
         left = [a + b for a, b in zip(left, shares)]
     axes[2].set_xlim(0, 100)
     axes[2].set_title("where the time goes, %")
@@ -163,7 +168,7 @@ def picture(study, path, days):
     axes[0].set_title(f"{study['model']}, batch {study['batch']}")
     axes[2].set_title("recoveries", fontsize=9.5)
     draw_money([figure.add_subplot(right[k]) for k in range(3)], study)
-    look.stamp(figure, title_of(days, study), f"{provenance(days, study)} A pale bar is a recovery after a change that was wanted.")
+    look.stamp(figure, title_of(days, study), f"{provenance(days, study)} A pale recovery is a change of nodes that the policy chose.")
     look.write(figure, path)
 
 
@@ -180,7 +185,7 @@ def sweeps(study, path, days):
     for b in study["break_even"]:
         axes[0].axvline(b["losses_per_hour"], color="#999999", linewidth=0.8, linestyle=":")
     axes[0].axvline(study["losses_per_hour"], color="black", linewidth=0.8)
-    axes[0].set_xlabel("losses an hour (black: the day as it was; dotted: two policies change places)")
+    axes[0].set_xlabel("losses of nodes an hour (black: the day as it was; dotted: two policies change places)")
     axes[0].set_ylabel("thousand samples an hour")
     axes[1].set_xlabel("seconds between saves")
     axes[1].set_ylabel("effective training time ratio")
@@ -217,7 +222,7 @@ def report(page, experiments, folder):
         return
     page.section("days", "Days on spot instances",
                  "What policies make of a trace of nodes that join and are lost. ETTR: useful steps' time over all. Idle GPU hours: "
-                 "rented, while no step ran on the GPU. In the recoveries a pale bar is a change that was wanted.")
+                 "rented, while no step ran on the GPU. A pale recovery is a change of nodes that the policy chose.")
     for days in experiments:
         page.heading(f"{days.name}: {days.title}" if days.title != days.name else days.name)
         for i, study in enumerate(days.studies):
