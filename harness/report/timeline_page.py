@@ -15,7 +15,7 @@ import sys
 sys.dont_write_bytecode = True
 
 from page import Page
-from traces import CLASS_COLOURS, OTHER, Trace, in_order, seconds, stop
+from traces import CLASS_COLOURS, CLASS_NAMES, OTHER, Trace, in_order, seconds, stop
 
 AROUND = 0.35  # of an iteration: how much of its neighbours the page has
 STYLE = """
@@ -63,7 +63,7 @@ def space_of(trace, name, capacity, begin, length):
     shown = [s for s in samples[first:] if s[0] < right] or samples[-1:]
     classes = [c for c in shown[0][1] if any(s[1].get(c) for s in shown)]
     classes.sort(key=lambda c: -min(s[1].get(c, 0) for s in shown))
-    return {"name": name, "capacity": capacity, "classes": [c.replace("_", " ") for c in classes],
+    return {"name": name, "capacity": capacity, "classes": [CLASS_NAMES.get(c, c) for c in classes],
             "colours": [CLASS_COLOURS.get(c, OTHER) for c in classes], "times": [round(s[0], 9) for s in shown],
             "values": [[s[1].get(c, 0) for s in shown] for c in classes], "peak": max(sum(s[1].values()) for s in shown) or 1}
 
@@ -90,8 +90,8 @@ def page_of(trace, title, note, capacities, wanted=None):
         '<div id="frame"><svg id="timeline" role="img" aria-label="timeline"></svg></div><div id="tip" hidden></div><p id="pinned"></p>'
         + legend([(g["name"], g["colour"]) for g in groups] + [("critical path (red line)", "#c00000")]) + legend(classes.items())
         + '<p class="soft">Wheel or two fingers: zoom; drag: move; hover: what an op moves and what it waited for; click: the chain of ops that '
-        "it waited for; keys + - 0 and arrows. Hatched: a device computes nothing. In percent: how busy a lane is over the iteration. Pale: the "
-        "iterations before and after.</p><noscript><p class=\"warn\">This page draws with JavaScript.</p></noscript>"
+        "it waited for; keys + - 0 and arrows. Hatched: a device computes nothing. h2d, d2h: copies to the device and back. In percent: how busy "
+        "a lane is over the iteration. Pale: the iterations before and after.</p><noscript><p class=\"warn\">This page draws with JavaScript.</p></noscript>"
         f"<script>const data = {text};\n{script}</script>")
     intro = (f'<p class="soft"><span class="tag">{trace.obtained}</span> iteration {iteration + 1} of {trace.head["iterations"]}, {seconds(length)}'
              f'{"; " + html.escape(note) if note else ""}</p>')

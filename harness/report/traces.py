@@ -24,6 +24,9 @@ CLASS_COLOURS = {
     "activation": "#44aa99", "checkpoint": "#117733", "act_grad": "#999933", "logits": "#ddcc77",
     "workspace": "#999999", "staging": "#bbbbbb", "comm": "#666666",
 }
+# As reports print them (common/schedule/names.c); the others are said as they are written.
+CLASS_NAMES = {"param": "parameters", "master": "master parameters", "grad": "gradients", "activation": "activations", "checkpoint": "checkpoints",
+               "act_grad": "activation gradients", "comm": "communication"}
 OTHER = "#cccccc"
 TIME_UNITS = [(1, "s"), (1e-3, "ms"), (1e-6, "µs")]
 BYTE_UNITS = [(1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1, "B")]
@@ -132,7 +135,7 @@ class Trace:
 def in_order(classes):
     """Returns tensor classes with their colours and names, in the order of CLASS_COLOURS."""
     known = [c for c in CLASS_COLOURS if c in classes] + [c for c in classes if c not in CLASS_COLOURS]
-    return {c.replace("_", " "): CLASS_COLOURS.get(c, OTHER) for c in known}
+    return {CLASS_NAMES.get(c, c): CLASS_COLOURS.get(c, OTHER) for c in known}
 
 
 def quantity(value, unit, steps):
