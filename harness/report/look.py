@@ -70,7 +70,8 @@ def legend(figure, handles, below=False, points=9.5, heading="", drop=0):
 
 
 def write(figure, path, dpi=DPI):
-    """Writes a picture whole, or not at all; its kind is the name's ending. PNG have 256 colours, which is a third of the bytes."""
+    """Writes a picture whole, or not at all; its kind is the name's ending. PNG have 256 colours, which is a third of the bytes. One that is
+    there with the same pixels stays as it is, with the hashes that scripts/redraw noted in it."""
     path = str(path)
     ending = os.path.splitext(path)[1].lower()[1:]
     partial = f"{path}.{os.getpid()}.partial"
@@ -79,11 +80,21 @@ def write(figure, path, dpi=DPI):
         figure.savefig(partial, dpi=dpi, bbox_inches="tight", format=ending, metadata=meta)
         if ending == "png":
             reduce(partial)
-        os.replace(partial, path)
+        if ending != "png" or not same_pixels(partial, path):
+            os.replace(partial, path)
     finally:
         if os.path.exists(partial):
             os.unlink(partial)
         plt.close(figure)
+
+
+def same_pixels(path, other):
+    try:
+        from PIL import Image
+        with Image.open(path) as one, Image.open(other) as two:
+            return one.convert("RGB").tobytes() == two.convert("RGB").tobytes()
+    except (ImportError, OSError):
+        return False
 
 
 def reduce(path):

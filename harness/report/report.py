@@ -150,8 +150,8 @@ def papers(page, e, folder):
     rows = published.rows_of(e.name, e.folder.parent)
     if not rows:
         return
-    path = file_of(folder, f"paper-{e.name}")
-    if published.beside(rows, path, e):
+    path = drawn(e, "paper", folder, lambda of, to: published.beside(rows, to, of))
+    if path:
         page.text("The paper's values beside ours. Each is a row of <code>hetbench reproduce</code>, which takes the scenarios and the averages "
                   "that the paper states.")
         page.figure(path, "the paper's values and ours")
@@ -453,8 +453,9 @@ def main():
     found = recoveries.load(args.folder) + of_days + replayed
     folder = pathlib.Path(args.out or args.folder)
     (folder / "figures").mkdir(parents=True, exist_ok=True)
-    # Figures of results.csv come from results.json, which is not there.
-    kept = {e.name for e in experiments if e.csv} | {f"{d.name}-{i}" for d in of_days if not d.studies for i in range(1, 10)}
+    # Figures of results.csv come from results.json, which is not there; those of recoveries and replays are drawn over.
+    csv_alone = [e.name for e in experiments if e.csv] + [d.name for d in of_days if not d.studies]
+    kept = {*csv_alone, *(f"{name}-{i}" for name in csv_alone for i in range(1, 10)), *(r.name for r in found if r not in of_days)}
     for old in (folder / "figures").glob("*.png"):
         if old.stem.removeprefix("break-even-") not in kept and old.stem.partition("-")[2] not in kept:
             old.unlink()

@@ -149,8 +149,9 @@ def built_in(name):
 
 
 def from_csv(path):
-    """Returns what results.csv has of a results.json: no lanes, no break-even curves, no traces. The list along the figure is the longest
-    unless a built-in experiment's entry says otherwise. None: the file is not of an experiment."""
+    """Returns what results.csv has of a results.json: no lanes, no break-even curves, no traces. Figure and the list along it are those of the
+    built-in experiment's entry; what it leaves out, and all of other experiments, is the default of harness/sweep/experiment.h. None: the file
+    is not of an experiment."""
     scenario = ("cluster", "batch", "micro_batch", "seq", "numerics", "software")
     rows = hetbench.read(path, text=("model", "series", "system"))
     if not rows or not {"series", "variant", "chosen", "model", *scenario, "status"} <= set(rows[0]):
@@ -164,7 +165,7 @@ def from_csv(path):
         axes["micro_batches"] = [None]  # systems that plan their own differ in it, too
     labels = list(dict.fromkeys(r["series"] for r in rows))
     return {"experiment": path.parent.name, "title": path.parent.name, "axes": axes, "rows": rows, "traces": [], "complete": True,
-            "along": max(axes, key=lambda a: len(axes[a])), "figure": "bars" if len(axes["models"]) > 1 else "lines",
+            "along": max(axes, key=lambda a: len(axes[a])), "figure": "lines",
             "series": [{"label": s, "systems": list(dict.fromkeys(r["variant"] for r in rows if r["series"] == s))} for s in labels],
             "obtained": rows[0].get("obtained"), "commit": ", ".join(dict.fromkeys(str(r.get("commit")) for r in rows)), "csv": True,
             **built_in(path.parent.name)}

@@ -36,6 +36,37 @@ grep -q "Largest trainable model" clone/report.html && grep -q "<th>billion para
 cmp -s bars.png clone/figures/throughput-lohan-fig2a.png || fail "a figure that needs results.json was drawn without it"
 png clone/figures/throughput-autohete-fig7.png
 
+# Beside results.csv the pictures of a clone stay as they are, with the hashes in them, of plans all.
+mkdir -p tree/figures
+cp -r "$root/results/autohet-fig7-gpt" "$root/results/claims" tree
+cp "$root"/results/figures/*-autohet-fig7-gpt*.png tree/figures
+rm -f tree/*/results.json
+(cd tree/figures && sha256sum ./*.png) >before
+grep -q plan-autohet-fig7-gpt-5 before && grep -q paper- before || fail "no pictures to keep"
+run 0 report tree
+(cd tree/figures && sha256sum ./*.png) | cmp -s - before || fail "the page of a clone changes its pictures"
+
+# results.csv alone is drawn as results.json is: the same figure along the same list, of a list with an order and of one without.
+own() { printf 'name: %s\ncluster: autohete-1gpu\nmodels: [%s]\nbatches: [%s]\nsystems: [zero_offload, autohete]\n' "$@" >"$1.yaml"; }
+own ordered autohete-2b "8, 16, 32"
+own unordered "autohete-2b, autohete-4b" 8
+for name in ordered unordered; do
+    run 0 experiment "$name.yaml" --out "$name"
+done
+"$python" -B - "$root/harness/report" <<'PY' || fail "results.csv is drawn unlike results.json"
+import pathlib, sys
+
+sys.path.insert(0, sys.argv[1])
+import results
+
+for name, has_order in (("ordered", True), ("unordered", False)):
+    whole, rows = (results.Experiment(pathlib.Path(name) / f"results.{ending}") for ending in ("json", "csv"))
+    for e in (whole, rows):
+        assert (e.figure, e.ordered(), len(e.panels())) == ("lines", has_order, 1), (name, e.figure, e.along, e.panels())
+    assert [whole.tick(p) for p in whole.places()] == [rows.tick(p) for p in rows.places()]
+    assert {k: r["tflops_per_gpu"] for k, r in whole.chosen.items()} == {k: r["tflops_per_gpu"] for k, r in rows.chosen.items()}
+PY
+
 # A picture of more than 256 colours keeps those of its bars to the bit; a legend breaks into rows that are no wider than asked, in order.
 "$python" -B - "$root/harness/report" <<'PY' || fail "colours or legends"
 import sys
@@ -54,6 +85,21 @@ axes[0].imshow([[x * y for x in range(30)] for y in range(30)], cmap="viridis")
 axes[1].bar(range(3), [1, 2, 3], color=look.SERIES_COLOURS[:3])
 look.write(figure, "shades.png")
 if Image:
+    # Drawn again with the same pixels, a picture keeps what is noted in it.
+    from PIL.PngImagePlugin import PngInfo
+
+    def bars(height):
+        figure, ax = plt.subplots()
+        ax.bar(range(2), [1, height])
+        look.write(figure, "bars.png")
+
+    bars(2)
+    note = PngInfo()
+    note.add_text("hetbench", "noted")
+    Image.open("bars.png").save("bars.png", pnginfo=note)
+    for height, noted in ((2, "noted"), (3, None)):
+        bars(height)
+        assert Image.open("bars.png").info.get("hetbench") == noted, height
     found = {c for _, c in Image.open("shades.png").convert("RGB").getcolors(1 << 24)}
     assert len(found) == 256, len(found)
     for colour in look.SERIES_COLOURS[:3]:
