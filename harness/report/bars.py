@@ -3,6 +3,7 @@
 import matplotlib.pyplot as plt
 from matplotlib.patches import Patch
 
+import look
 from figures import WIDTH, colour_of, filled, flops_unit, legend, save, statuses
 from results import AXES
 
@@ -27,7 +28,7 @@ def shade(colour, factor):
 def clusters(ax, names, n_bars):
     """Prepares an axis for len(names) groups of n_bars bars. Returns the bars' width and their places."""
     width = 0.84 / n_bars
-    ax.set_xticks(range(len(names)), names)
+    look.name_ticks(ax, range(len(names)), names)
     ax.set_xlim(-0.55, len(names) - 0.45)
     ax.grid(axis="x", visible=False)
     return width, lambda group, bar: group - 0.42 + (bar + 0.5) * width
@@ -121,7 +122,7 @@ def throughput(experiment, path):
         ax.margins(y=0.12 if narrow else 0.05)
     axes[0][0].set_ylabel(f"useful {unit} per GPU")
     legend(figure, [Patch(color=colour_of(experiment, s), label=s) for s in experiment.series])
-    save(figure, path, experiment, note=" ".join(filter(None, (note, statuses(experiment)))))
+    save(figure, path, experiment, note=" ".join(filter(None, (note, statuses(r for r in experiment.rows if r.chosen and not r.ok)))))
 
 
 def sizes(experiment, path):

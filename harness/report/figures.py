@@ -77,7 +77,7 @@ def filled(experiment):
 def ticks(ax, experiment, places):
     """Names the entries of the list along the figure. Those without an order stand in bands, whose points belong together."""
     pairs = [experiment.tick(p) for p in places]
-    ax.set_xticks([x for x, _ in pairs], [label for _, label in pairs])
+    look.name_ticks(ax, [x for x, _ in pairs], [label for _, label in pairs])
     ax.set_xlabel(experiment.axis_title())
     xs = [x for x, _ in pairs]
     margin = 0.05 * (max(xs) - min(xs)) if experiment.ordered() else 0.5
@@ -211,10 +211,9 @@ def lane_colour(lane, seen):
     return MORE_COLOURS[seen.index(lane) % len(MORE_COLOURS)]
 
 
-def statuses(experiment):
-    """Explains the words that stand where nothing runs."""
-    seen = {r.status for r in experiment.rows if r.chosen and not r.ok}
-    return "INFEASIBLE: the planner finds no plan that fits." if "infeasible" in seen else ""
+def statuses(rows):
+    """Explains the words that stand where rows do not run."""
+    return "INFEASIBLE: the planner finds no plan that fits." if any(r.status == "infeasible" for r in rows) else ""
 
 
 def critical(experiment, path):
@@ -229,8 +228,9 @@ def critical(experiment, path):
         return False
     columns = -(-len(series) // -(-len(series) // CRITICAL_COLUMNS))  # as equal rows as can be
     rows = len(panels) * -(-len(series) // columns)
-    figure, axes = plt.subplots(rows, columns, figsize=(WIDTH, 2.9 * rows + 0.4), sharey=True, squeeze=False)
-    lanes, more, lines_left = [], [], list(axes)
+    longest = max(len(experiment.tick(p)[1]) for _, places in panels for p in places)  # upright names of so many letters take room
+    figure, axes = plt.subplots(rows, columns, figsize=(WIDTH, (2.9 + 0.08 * max(0, longest - 12)) * rows + 0.4), sharey=True, squeeze=False)
+    lanes, more, marked, lines_left = [], [], [], list(axes)
     for title, places in panels:
         lines = [lines_left.pop(0) for _ in range(-(-len(series) // columns))]
         plots = [ax for line in lines for ax in line]
@@ -248,9 +248,11 @@ def critical(experiment, path):
                 continue
             for i, place in enumerate(places):
                 row = experiment.chosen.get((name, place))
-                if not row or not row.ok:
-                    ax.text(i, 2, row.status.upper() if row else "", rotation=90, ha="center", va="bottom", fontsize=8,
-                            color="#555555")
+                if not row:
+                    continue
+                if not row.ok:
+                    marked.append(row)
+                    ax.text(i, 2, row.status.upper(), rotation=90, ha="center", va="bottom", fontsize=8, color="#555555")
                     continue
                 below = 0
                 for lane, spent in row.lanes().items():
@@ -271,7 +273,7 @@ def critical(experiment, path):
     order = [lane for lane in LANE_NAMES if lane in lanes] + [lane for lane in lanes if lane not in LANE_NAMES]
     legend(figure, [Patch(color=lane_colour(lane, more), label=LANE_NAMES.get(lane, lane)) for lane in order])
     part = f"The first {CRITICAL_PANELS} of {len(every)} panels." if len(every) > CRITICAL_PANELS else ""
-    save(figure, path, experiment, "where the critical path is", " ".join(filter(None, (part, statuses(experiment)))))
+    save(figure, path, experiment, "where the critical path is", " ".join(filter(None, (part, statuses(marked)))))
     return True
 
 

@@ -39,6 +39,12 @@ def stamp(figure, title, note):
     figure.text(left, (box.y0 - 0.1) / height, note, fontsize=8, color=SOFT, va="top", ha="left")
 
 
+def name_ticks(ax, xs, names):
+    """Names ticks of the x axis, aslant where the names would run into each other."""
+    fit = 0.07 * sum(max(map(len, n.split("\n"))) + 1 for n in names) < ax.get_position().width * ax.figure.get_figwidth()
+    ax.set_xticks(xs, names, **({} if fit else {"rotation": 25, "ha": "right", "rotation_mode": "anchor"}))
+
+
 def rows_of(handles, points, inches):
     """Splits a legend into rows that are no wider than so many inches."""
     rows, left = [[]], inches

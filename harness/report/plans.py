@@ -7,8 +7,10 @@ import re
 import matplotlib.pyplot as plt
 from matplotlib.patches import Patch
 
+import look
 from bars import clusters, missing, shade, split
 from figures import SERIES_COLOURS, WIDTH, colour_of, legend, save
+from mixes import NONE, cell
 from results import AXES, BadInput, size
 
 SWEEP = pathlib.Path(__file__).resolve().parent.parent / "sweep"
@@ -41,10 +43,16 @@ def peak(row):
     return max(m["peak_bytes"] for m in row["memory"] if m["tier"] == "device")
 
 
+MOST_BARS = 60  # of gains, in one plot
+
+
 def gains(experiment, path):
     """Draws throughput and the highest device peak of every series over those of the last one, in groups by position."""
     places, base = experiment.places(), experiment.series[-1]
     shown = list(reversed(experiment.series))
+    if len(places) * len(shown) > MOST_BARS:
+        gain_cells(experiment, path)
+        return
     figure, axes = plt.subplots(1, 2, figsize=(WIDTH, 3.6))
     for ax, title, of in ((axes[0], f"throughput over {base}", lambda row: row["samples_per_s"]),
                           (axes[1], f"highest device peak over {base}", peak)):
@@ -64,6 +72,32 @@ def gains(experiment, path):
         ax.set_xlabel(experiment.axis_title())
     legend(figure, [Patch(color=colour_of(experiment, s), label=s) for s in shown])
     save(figure, path, experiment)
+
+
+def gain_cells(experiment, path):
+    """Draws gains as two tables: a row a series, a column a position, in a cell the percentage over the last series."""
+    places, shown, base = experiment.places(), experiment.series[:-1], experiment.series[-1]
+    figure, axes = plt.subplots(2, 1, figsize=(WIDTH, 0.62 * len(shown) + 1.6), sharex=True)
+    for ax, title, of, good in ((axes[0], f"throughput over {base}, %", lambda row: row["samples_per_s"], 1),
+                                (axes[1], f"highest device peak over {base}, %", peak, -1)):
+        for y, series in enumerate(shown):
+            for x, place in enumerate(places):
+                row, against = experiment.chosen.get((series, place)), experiment.chosen.get((base, place))
+                if not row or not row.ok or not against or not against.ok:
+                    cell(ax, y, x, NONE, "fits" if row and row.ok else "\u2013")
+                    continue
+                percent = 100 * (of(row) / of(against) - 1)
+                cell(ax, y, x, plt.cm.BrBG(0.5 + 0.4 * good * max(-1, min(percent / 25, 1))), f"{percent:+.0f}" if abs(percent) >= 0.5 else "0")
+        ax.set_title(title)
+        ax.set_xlim(-0.5, len(places) - 0.5)
+        ax.set_ylim(len(shown) - 0.5, -0.5)
+        ax.set_yticks(range(len(shown)), shown)
+        ax.tick_params(length=0)
+        ax.grid(False)
+        for side in ax.spines.values():
+            side.set_visible(False)
+    look.name_ticks(axes[1], range(len(places)), [experiment.describe(p) for p in places])
+    save(figure, path, experiment, note=f"Teal is better, brown worse. \u2013: does not fit; fits: {base} does not.")
 
 
 def shares(row):
@@ -151,6 +185,13 @@ def main_memory(rows, cluster):
     return f", {told[1]} {told[2]}" if told else ""
 
 
+def machine(cluster):
+    """Describes a cluster that is written as --gpus takes it: '4 x a10, 4 x a10' for a10:4/a10:4, two nodes. Others keep their names."""
+    if ":" not in cluster:
+        return cluster
+    return ", ".join(" + ".join(" x ".join(reversed(kind.split(":"))) for kind in node.split(",")) for node in cluster.split("/"))
+
+
 def wins(experiment, path):
     """Draws a grid of clusters by models. A cell has the colour of the fastest series, and says which of its systems that is and its
     tokens/s. A cell whose points are not all there is left empty."""
@@ -166,7 +207,7 @@ def wins(experiment, path):
     clusters_of = list(dict.fromkeys(c for c, _ in rows))
     won = [s for s in experiment.series if any(c and c.series == s for c in cells.values())]
     colours = {s: SERIES_COLOURS[APART[i % len(APART)]] for i, s in enumerate(won)}
-    names = [f"{c}{main_memory(rows, c)}" for c in clusters_of]
+    names = [f"{machine(c)}{main_memory(rows, c)}" for c in clusters_of]
     figure, ax = plt.subplots(figsize=(WIDTH, 0.52 * len(clusters_of) + 0.9))
     for (cluster, model), best in cells.items():
         x, y = models.index(model), clusters_of.index(cluster)
@@ -186,4 +227,4 @@ def wins(experiment, path):
     for side in ax.spines.values():
         side.set_visible(False)
     legend(figure, [Patch(color=shade(colours[s], 0.45), label=s) for s in won], below=True)
-    save(figure, path, experiment)
+    save(figure, path, experiment, note="A row: GPUs, a comma between nodes, and a node's main memory. A cell names the fastest system; its colour is the family.")

@@ -69,8 +69,9 @@ def beside(rows, path, of):
     ax.set_xlim(left, right)
     ax.set_xlabel(rows[0]["unit"])
     ax.grid(axis="y", visible=False)
-    legend(figure, [Line2D([], [], color="black", marker="|", linestyle="", markersize=11, markeredgewidth=2, label="the paper's"),
-                    Line2D([], [], color=OURS, marker="o", linestyle="", label="ours, within"),
-                    Line2D([], [], color=OUTSIDE, marker="o", linestyle="", label="ours, outside"), Patch(color=BAND, label="tolerance")])
+    ours = [Line2D([], [], color=colour, marker="o", linestyle="", label=f"ours, {verdict}") for verdict, colour in (("within", OURS), ("outside", OUTSIDE))
+            if any(r["verdict"] == verdict for r in rows)]
+    legend(figure, [Line2D([], [], color="black", marker="|", linestyle="", markersize=11, markeredgewidth=2, label="the paper's"), *ours,
+                    Patch(color=BAND, label="tolerance")])
     save(figure, path, of, "the paper's values beside ours")
     return True

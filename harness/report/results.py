@@ -57,12 +57,13 @@ def variable(value):
 
 
 def common_prefix(names):
-    """Returns 'autohete-' for autohete-2b and autohete-22b: the common prefix up to its last '-'."""
+    """Returns 'autohete-' for autohete-2b and autohete-22b: the common prefix up to its last '-', if more than a letter is left of each name."""
     prefix = names[0]
     for name in names[1:]:
         while not name.startswith(prefix):
             prefix = prefix[:-1]
-    return prefix[:prefix.rfind("-") + 1] if len(names) > 1 else ""
+    prefix = prefix[:prefix.rfind("-") + 1]
+    return prefix if len(names) > 1 and all(len(n) > len(prefix) + 1 for n in names) else ""
 
 
 def distinct(scenarios, key):

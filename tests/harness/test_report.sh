@@ -129,6 +129,31 @@ for name, (sysx, mobius) in {"Mobius": (True, False), "SysX": (False, True), "bo
 assert pairs.count((True, False)) and all(series == ("Mobius" if n == "Mobius" else "SysX") for n, series in marks)
 PY
 
+# Names of ticks that would run into each other stand aslant; lines count by the longest. A table takes the place of too many bars.
+"$python" -B - "$root/harness/report" "$root/results/cephalo-variants/results.csv" <<'PY' || fail "names of ticks, or gains"
+import pathlib, sys
+
+sys.path.insert(0, sys.argv[1])
+import look, plans, results
+import matplotlib.pyplot as plt
+
+for names, slant in ((["a100"] * 4, 0), (["two\nlines"] * 6, 0), (["gpt-6.7b, cephalo-b-25g"] * 6, 25)):
+    figure, ax = plt.subplots(figsize=(5, 3))
+    look.name_ticks(ax, range(len(names)), names)
+    assert {label.get_rotation() for label in ax.get_xticklabels()} == {slant}, names
+e, cells = results.Experiment(pathlib.Path(sys.argv[2])), []
+for row in e.rows:
+    row.raw["memory"] = [{"tier": "device", "peak_bytes": row["device_peak_bytes"]}]
+plans.cell = lambda ax, y, x, colour, text: cells.append((y, x, text))
+plans.gains(e, "gains.png")
+n = len(e.series) - 1
+assert len(cells) == 2 * n * len(e.places())
+for y, x, text in cells[:n * len(e.places())]:
+    ours, theirs = (e.chosen[s, e.places()[x]] for s in (e.series[y], e.series[-1]))
+    want = f"{100 * (ours['samples_per_s'] / theirs['samples_per_s'] - 1):+.0f}" if ours.ok and theirs.ok else "fits" if ours.ok else "\u2013"
+    assert text == {"+0": "0", "-0": "0"}.get(want, want), (y, x, text, want)
+PY
+
 # The programs run as the docs say; -h is help, and a Python without matplotlib is one line.
 mkdir -p without
 echo 'raise ImportError("none here")' >without/matplotlib.py
