@@ -54,9 +54,7 @@ static enum ht_status run(const struct ht_options *options, struct ht_error *err
     struct ht_scenario_request request = options->request;
     if (!request.model)
         return ht_fail(err, HT_BAD_INPUT, "--model is missing; hetbench list models shows those there are");
-    if (!request.cluster)
-        return ht_fail(err, HT_BAD_INPUT,
-                       "--gpus or --cluster is missing; expected for example --gpus rtx4090:2 --ram 128GB");
+    if (!request.cluster) return ht_fail(err, HT_BAD_INPUT, HT_NO_CLUSTER);
     request.batch = request.micro_batch = 0;
     enum ht_status status = ht_scenario_create(&request, err, &scenario);
     if (status != HT_OK) return status;

@@ -21,8 +21,7 @@ enum ht_status ht_row_set_read(const struct ht_options *options, const char *sys
         return ht_fail(err, HT_BAD_INPUT, "--models is missing; expected a list such as A,B or 'autohete-*'");
     if (options->request.cluster && options->compare.clusters)
         return ht_fail(err, HT_BAD_INPUT, "expected --cluster, --gpus or --clusters, not two of them");
-    if (!options->request.cluster && !options->compare.clusters)
-        return ht_fail(err, HT_BAD_INPUT, "--cluster is missing; hetbench list clusters shows those there are");
+    if (!options->request.cluster && !options->compare.clusters) return ht_fail(err, HT_BAD_INPUT, HT_NO_CLUSTER);
     return status;
 }
 

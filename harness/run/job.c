@@ -86,8 +86,7 @@ static enum ht_status make_scenario(const struct ht_options *o, const char *mode
     request.n_local_gpus = job->platform.n_gpus;
     if (!request.model)
         return ht_fail(err, HT_BAD_INPUT, "--model is missing; hetbench list models shows those there are");
-    if (!request.cluster)
-        return ht_fail(err, HT_BAD_INPUT, "--cluster is missing; hetbench list clusters shows those there are");
+    if (!request.cluster) return ht_fail(err, HT_BAD_INPUT, HT_NO_CLUSTER);
     enum ht_status status = ht_scenario_create(&request, err, &job->scenario);
     if (status != HT_OK) return status;
     job->has_scenario = true;

@@ -20,6 +20,9 @@ enum {
     HT_MAX_GIVEN = 512
 };
 
+/* Says that no option names a machine. */
+#define HT_NO_CLUSTER "--gpus or --cluster is missing; expected for example --gpus rtx4090:2 --ram 128GB"
+
 struct ht_cuda_api; /* common/backend/cuda_api.h */
 
 /* The plan, and what it rests on beside the scenario. */

@@ -237,8 +237,7 @@ static enum ht_status batch_step(const struct ht_options *o, const char *model, 
     struct ht_scenario scenario;
     request.model = model;
     request.batch = request.micro_batch = 1;
-    if (!request.cluster)
-        return ht_fail(err, HT_BAD_INPUT, "--cluster is missing; hetbench list clusters shows those there are");
+    if (!request.cluster) return ht_fail(err, HT_BAD_INPUT, HT_NO_CLUSTER);
     enum ht_status status = ht_scenario_create(&request, err, &scenario);
     if (status != HT_OK) return status;
     *step = ht_scenario_ranks(&scenario) * (o->request.micro_batch ? o->request.micro_batch : 1);

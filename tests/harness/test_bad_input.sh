@@ -21,7 +21,7 @@ refused 2 "sim: --model needs a value" sim zero_offload --model
 refused 2 "sim: --json takes no value" sim zero_offload "${tiny[@]}" --json=yes
 refused 2 "sim: unknown option '--steps'" sim zero_offload "${tiny[@]}" --steps 3
 refused 2 "--model is missing" sim zero_offload --cluster local
-refused 2 "--cluster is missing" sim zero_offload --model gpt-tiny
+refused 2 "--gpus or --cluster is missing" sim zero_offload --model gpt-tiny
 refused 2 "train: --data is missing" train in_memory "${tiny[@]}"
 refused 2 "--models is missing" compare --cluster local
 

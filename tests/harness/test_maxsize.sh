@@ -47,7 +47,7 @@ refused 2 "model 'vit-tiny' has 65 tokens an image" maxsize zero_offload --of se
 refused 2 "unknown system 'nope'" maxsize nope --models gpt-mini "${tiny[@]}" --out never
 refused 2 "no built-in model matches 'nope-\*'" maxsize --models 'nope-*' "${tiny[@]}" --out never
 refused 2 "--models is missing" maxsize in_memory "${tiny[@]}"
-refused 2 "--cluster is missing" maxsize in_memory --models gpt-mini
+refused 2 "--gpus or --cluster is missing" maxsize in_memory --models gpt-mini
 refused 2 "--of: unknown size 'width'" maxsize in_memory --models gpt-mini "${tiny[@]}" --of width
 refused 2 "--batch is given, and --of batch looks for it" maxsize in_memory --models gpt-mini "${tiny[@]}" --of batch --batch 4
 refused 2 "numerics 'fp8' is not known" maxsize in_memory --models gpt-mini "${tiny[@]}" --numerics fp8
