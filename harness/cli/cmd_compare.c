@@ -312,7 +312,7 @@ static void print_model(const struct comparison *c, json_t **rows, size_t n, boo
     if (all) return;
     print_folded(rows, n, "  below half of the best, in samples/s: ", is_slow, least, notes);
     print_folded(rows, n, "  out of memory: ", has_no_memory, 0, notes);
-    print_folded(rows, n, "  without a plan: ", has_no_plan, 0, notes);
+    print_folded(rows, n, "  no plan that fits: ", has_no_plan, 0, notes);
     print_folded(rows, n, "  refused: ", is_refused, 0, notes);
 }
 
