@@ -2,6 +2,7 @@
 
 #include "common/base/array.h"
 #include "common/base/units.h"
+#include "harness/result/provenance.h"
 #include "harness/result/result.h"
 #include "harness/result/rows.h"
 
@@ -505,7 +506,7 @@ void ht_study_csv(const json_t *study, bool header, FILE *out)
         fputs("day,model,policy", out);
         for (size_t c = 0; c < HT_COUNT(columns); c++) fprintf(out, ",%s", columns[c]);
         for (int k = 0; k < HT_N_DAY_PHASES; k++) fprintf(out, ",%s_s", ht_day_phase_names[k]);
-        fputs(",prices\n", out);
+        fputs(",prices,obtained,commit\n", out);
     }
     json_array_foreach(json_object_get(study, "policies"), i, p)
     {
@@ -524,6 +525,8 @@ void ht_study_csv(const json_t *study, bool header, FILE *out)
                     json_number_value(json_object_get(json_object_get(p, "seconds"), ht_day_phase_names[k])));
         fputc(',', out);
         write_prices(study, out);
+        fputs(",\"simulated\",", out);
+        ht_csv_text(ht_built_commit(), out);
         fputc('\n', out);
     }
 }

@@ -56,7 +56,7 @@ enum ht_status ht_study_read_prices(const char *flag, const char *list, struct h
 enum ht_status ht_study_read_points(const char *flag, const char *list, struct ht_error *err, double *out, size_t *n);
 enum ht_status ht_study_read_drawn(const char *flag, char *text, struct ht_error *err, struct ht_spot_rates *out);
 
-/* Writes a row for each policy, with or without a header above. */
+/* Writes a row for each policy, with the commit that the program was built from; with or without a header above. */
 void ht_study_csv(const json_t *study, bool header, FILE *out);
 /* Prints a study's document. */
 void ht_study_print(const json_t *study, FILE *out);

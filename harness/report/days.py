@@ -34,9 +34,10 @@ class Days:
             self.studies = self.root["rows"]
             self.rows = [dict(p, day=s["label"], model=s["model"]) for s in self.studies for p in s["policies"]]
         else:
-            self.root, self.title, self.studies = {}, self.name, []
+            self.title, self.studies = self.name, []
             with path.open(encoding="utf-8") as file:
                 self.rows = list(csv.DictReader(file))
+            self.root = {"commit": ", ".join(dict.fromkeys(r.get("commit") or "unknown" for r in self.rows))}
 
 
 def load(folder):

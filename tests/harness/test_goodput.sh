@@ -41,6 +41,8 @@ run 0 goodput "${small[@]}" --trace p3.2xlarge=drawn.csv,g4dn.xlarge=drawn.csv -
     --out priced.csv
 grep -q "^  g4dn.xlarge: 1 x t4, 10 USD an hour (our contract of May)$" out || fail "prices: $(cat out)"
 grep -q "g4dn.xlarge: 10 USD an hour (our contract of May)" priced.csv || fail "prices: $(cat priced.csv)"
+commit=$("$hetbench" --version | sed -n 's/.*(commit \(.*\))$/\1/p')
+grep -q ',obtained,commit$' priced.csv && [ "$(grep -c ",\"simulated\",\"$commit\"$" priced.csv)" = $(($(wc -l <priced.csv) - 1)) ] || fail "commit: $(cat priced.csv)"
 
 # Times that drills measured, and where times are from. A hang's detection is its patience, and no loss's.
 cat >drills.json <<'JSON'
