@@ -408,7 +408,7 @@ static json_t *root_json(const struct study *x)
                   s->label ? s->label
                   : s->day ? s->day
                            : "drawn",
-                  "day", s->day ? s->day : "drawn", "model", r->model, "batch", (json_int_t)x->setting.batch, "hours",
+                  "day", s->day ? s->day : "a drawn trace", "model", r->model, "batch", (json_int_t)x->setting.batch, "hours",
                   (double)(x->trace.events[x->trace.n_events - 1].time_ns - x->trace.events[0].time_ns) / 3.6e12);
     json_object_set_new(root, "obtained", json_string("simulated"));
     json_object_set_new(root, "instances", instances_json(x));
