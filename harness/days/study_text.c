@@ -20,7 +20,9 @@ static void print_head(const json_t *s, FILE *out)
             number(s, "batch"), number(s, "hours"), text(s, "day"));
     json_array_foreach(json_object_get(s, "instances"), i, instance)
     {
-        fprintf(out, "  %s: %.0f x %s, ", text(instance, "name"), number(instance, "gpus"), text(instance, "gpu"));
+        const char *name = text(instance, "name");
+        fprintf(out, "  %s: %.0f x %s, ", name && name[0] ? name : "a node", number(instance, "gpus"),
+                text(instance, "gpu"));
         if (number(instance, "usd_per_hour") > 0)
             fprintf(out, "%.3g USD an hour (%s)\n", number(instance, "usd_per_hour"), text(instance, "price_source"));
         else
