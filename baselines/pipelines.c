@@ -45,6 +45,10 @@
  * zero=1 and zero=2 share the optimizer states, and the gradients, of a stage among the pipelines that have the same blocks
  * (common/draft/pipe.h; Megatron-LM's distributed optimizer).
  *
+ * host=0,2,2,1 keeps the optimizer states of so many blocks of each stage in host memory: one after the other they come to
+ * the device for their step, behind the passes, and go back (Zhu et al., "Mist", EuroSys 2025; common/draft/pipe.h). Mist's
+ * planner chooses a share of all blocks of a stage, and moves that share of each.
+ *
  * GPipe and DAPPLE wait for a send before the next pass. The interleaved order receives the input of its next pass
  * between the two passes of a pair, as Megatron-LM does with overlapped point-to-point communication, and waits for no
  * send.
@@ -71,7 +75,8 @@
     {"zero", "1: optimizer states are sharded over the pipelines (ZeRO-1); 2: gradients, too", .max = 2},              \
     {"scatter", "0: zero=1 all-reduces gradients, in place of reduce-scatters", .max = 1},                             \
     {"bucket", "elements of an all-reduce after the passes; 0: each unit's own, at once", .max = INT64_C(1) << 40},    \
-    {"steps", "1: an optimizer step for each unit, in place of a stage", .max = 1}
+    {"steps", "1: an optimizer step for each unit, in place of a stage", .max = 1},                                    \
+    {"host", "blocks of each stage, the first ones, whose optimizer states are in host memory", .max = -1, .kind = HT_VARIABLE_LIST}
 #define RECOMPUTE                                                                                                      \
     {"recompute", "1: a block keeps nothing and is recomputed; 2: it drops its attention alone", .max = 2},            \
     {"segment", "blocks recomputed at a time, from the input of the first; 0: those of a stage", .max = -1},           \
@@ -92,6 +97,7 @@ static enum ht_status style_of(const struct ht_system *self, const struct ht_sce
     const struct ht_variable *pipelines = ht_plan_variable(plan, "pipelines"), *l = ht_plan_variable(plan, "l");
     const struct ht_variable *halves = ht_plan_variable(plan, "halves"), *tp = ht_plan_variable(plan, "tp"),
                              *place = ht_plan_variable(plan, "place"), *widths = ht_plan_variable(plan, "widths"),
+                             *host = ht_plan_variable(plan, "host"),
                              *blocks = halves ? halves : ht_plan_variable(plan, "blocks");
     int64_t ranks = ht_scenario_ranks(scenario), micro_batches = ht_scenario_micro_batches(scenario);
     *layout = NULL;
@@ -119,6 +125,8 @@ static enum ht_status style_of(const struct ht_system *self, const struct ht_sce
                                   .reduce_whole = ht_plan_variable(plan, "scatter") && !ht_plan_get(plan, "scatter"),
                                   .bucket = ht_plan_get(plan, "bucket"),
                                   .step_units = ht_plan_get(plan, "steps"),
+                                  .host_blocks = host ? host->values : NULL,
+                                  .n_host_blocks = host ? host->n : 0,
                                   .blocking_sends = self->variant != HT_PIPE_INTERLEAVED,
                                   .slices = ht_plan_get(plan, "slices")};
     ht_pipe_read_recomputation(plan, out);
@@ -157,6 +165,7 @@ static enum ht_status set_gradients(const struct ht_settings *settings, struct h
     static const char *const names[] = {"zero", "scatter", "bucket", "steps"};
     for (size_t i = 0; i < HT_COUNT(names); i++)
         if (ht_setting_variable(settings, names[i])) ht_plan_set(out, names[i], ht_setting(settings, names[i], 0));
+    if (ht_setting_variable(settings, "host")) ht_plan_set_vector(out, ht_setting_variable(settings, "host"));
     if (ht_plan_variable(out, "scatter") && ht_plan_get(out, "zero") != 1)
         return ht_fail(err, HT_BAD_INPUT, "scatter is set beside zero=%lld; expected zero=1",
                        (long long)ht_plan_get(out, "zero"));

@@ -18,7 +18,7 @@ static void add_lanes_of(struct ht_pipe *g, int32_t rank)
     *l = HT_NO_LANES;
     if (!ht_pipe_takes_part(g, rank)) return;
     l->compute = ht_pipe_add_lane(g, "compute", HT_LANE_COMPUTE, rank);
-    if (offloads) {
+    if (offloads || g->style->host_blocks) {
         l->h2d = ht_pipe_add_lane(g, "h2d", HT_LANE_H2D, rank);
         l->d2h = ht_pipe_add_lane(g, "d2h", HT_LANE_D2H, rank);
     }
@@ -152,6 +152,7 @@ static void emit(struct ht_pipe *g)
     }
     qsort(events, (size_t)(2 * n), sizeof *events, by_time);
     for (int32_t u = 0; u < g->d.n_units && g->d.sharded; u++) ht_pipe_all_gather(g, u);
+    for (int32_t u = 0; u < g->d.n_units && g->style->host_blocks; u++) ht_pipe_send_master(g, u);
     for (int64_t k = 0; k < 2 * n; k++) {
         int32_t rank = (int32_t)((events[k].pass - g->passes) / g->n_passes);
         (events[k].begins ? begin_pass : end_pass)(g, rank, events[k].pass);
@@ -178,6 +179,14 @@ static void cut(struct ht_pipe *g)
     }
 }
 
+/* Makes the states of a unit resident that is stepped on the device: in host memory, but for a master that gathers cast. */
+static void place_in_host(struct ht_pipe *g, int32_t u)
+{
+    if (g->d.master[u] >= 0) ht_draft_place(&g->d, g->d.master[u], g->d.cast_on_use[u] ? HT_DEVICE : HT_HOST);
+    ht_draft_place(&g->d, g->d.momentum[u], HT_HOST);
+    ht_draft_place(&g->d, g->d.variance[u], HT_HOST);
+}
+
 /* Adds the rows, and makes those resident that stay in memory between iterations. */
 static void add_rows(struct ht_pipe *g)
 {
@@ -200,7 +209,10 @@ static void add_rows(struct ht_pipe *g)
         if (g->holder[u] < 0) continue; /* the part does not have it */
         g->d.cast_on_use[u] = g->d.sharded && g->d.master[u] >= 0;
         if (!g->d.cast_on_use[u]) ht_draft_place(&g->d, g->d.param[u], tier);
-        ht_draft_place_states(&g->d, u, tier);
+        if (ht_pipe_states_in_host(g, u))
+            place_in_host(g, u);
+        else
+            ht_draft_place_states(&g->d, u, tier);
         if (offloads) ht_draft_place(&g->d, g->d.grad[u], tier);
         if (g->d.sharded && g->style->reduce_whole) g->d.grad[u] = g->d.state->full_sum[u]; /* all of it is reduced */
     }

@@ -69,6 +69,17 @@
  * always in the latter's place. ZeRO-1 may also all-reduce the sums; then G is whole. ZeRO-2 reduces in the order of
  * passes, which is one order only if all pipelines are alike.
  *
+ * Optimizer states of some blocks of a stage may be in host memory, though the device steps them, as Mist does (Zhu et al., "Mist:
+ * Efficient Distributed Training of Large Language Models via Memory-Parallelism Co-Optimization", EuroSys 2025). When
+ * the passes of the rank have ended, S(u) brings W, M and V of one such block, and they go back (s(u)) before those of the next one come:
+ *
+ *     h2d      S2          S1                         rank with blocks 1 to 3, of which 1 and 2 are in host memory
+ *     compute  U3    U2          U1
+ *     d2h               s2          s1
+ *
+ * With ZeRO and 16-bit parameters W stays on the device until the next iteration's all-gather has read it, and goes to host
+ * memory then (W(u)): so every state moves once each way an iteration, and none is on the device during the passes.
+ *
  * Tensor parallelism: a stage may be several ranks, one per part. A draft is then one part of all stages of a pipeline.
  * Part q sends its X and dX, which are the same for all parts, to part q of the next stage. Its gradients are
  * all-reduced with those of part q of the other pipelines. Stages may be of different widths (common/draft/layout.h): part q of
@@ -149,7 +160,11 @@ struct ht_pipe_style {
        a pipeline, before their all-reduce and after it, as its degree is another than that of the others (AutoHet, Sec. II-B);
        0: none. NULL: none of any pipeline. For simulation. */
     const int64_t *transposed;
-    bool step_units;          /* a step is of one unit; else of a stage */
+    bool step_units; /* a step is of one unit; else of a stage */
+    /* [n_host_blocks] blocks of each backward stage, the first ones, whose optimizer states are in host memory (see above).
+       NULL: none. Not with offload or halves. */
+    const int64_t *host_blocks;
+    int32_t n_host_blocks;
     enum ht_control_mode own; /* the method's own control, used if the scenario asks for none */
     enum ht_undo_kind undo;   /* of its own rollback */
     /* Blocks keep nothing but inputs, and are recomputed. Required, of whole stages at once, if a stage's backward runs on

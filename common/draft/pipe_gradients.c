@@ -117,6 +117,32 @@ void ht_pipe_transpose_back(struct ht_pipe *g)
     }
 }
 
+/* Lists the states of a unit that move to host memory when all of them do, or without the master. Returns how many. */
+static int32_t states_of(const struct ht_pipe *g, int32_t u, bool master, int32_t rows[3])
+{
+    int32_t n = 0;
+    if (master && g->d.master[u] >= 0) rows[n++] = g->d.master[u];
+    rows[n++] = g->d.momentum[u];
+    rows[n++] = g->d.variance[u];
+    return n;
+}
+
+/* Moves states of a unit to the device or from it. Returns the op. */
+static int32_t move(struct ht_pipe *g, const char *name, int32_t u, const int32_t *rows, int32_t n, enum ht_tier to)
+{
+    enum ht_tier from = to == HT_DEVICE ? HT_HOST : HT_DEVICE;
+    int32_t op = ht_draft_copy_rows(&g->d, rows, n, from, to, HT_PRODUCE, true);
+    ht_op_name(g->d.schedule, "%s%d", name, ht_draft_unit(&g->d, u));
+    return op;
+}
+
+void ht_pipe_send_master(struct ht_pipe *g, int32_t unit)
+{
+    if (g->holder[unit] < 0 || !ht_pipe_states_in_host(g, unit) || !g->d.cast_on_use[unit]) return;
+    ht_pipe_turn(g, ht_pipe_owner(g, unit));
+    move(g, "W", unit, &g->d.master[unit], 1, HT_HOST);
+}
+
 /* Appends the step of n units of a stage. */
 static void step(struct ht_pipe *g, int32_t q, int32_t unit, int32_t n, const char *suffix)
 {
@@ -125,15 +151,32 @@ static void step(struct ht_pipe *g, int32_t q, int32_t unit, int32_t n, const ch
     ht_op_name(g->d.schedule, "%c%d%s", offloads ? 'O' : 'U', q, suffix);
 }
 
+/* Appends the step of a unit whose states come from host memory when `before` has ended. Returns the op that brings them
+   back. */
+static int32_t step_from_host(struct ht_pipe *g, int32_t q, int32_t u, const char *suffix, int32_t before)
+{
+    int32_t rows[3], n = states_of(g, u, true, rows);
+    move(g, "S", u, rows, n, HT_DEVICE);
+    ht_op_after(g->d.schedule, before);
+    step(g, q, u, 1, suffix);
+    n = states_of(g, u, !g->d.cast_on_use[u], rows);
+    return move(g, "s", u, rows, n, HT_HOST);
+}
+
 void ht_pipe_step(struct ht_pipe *g, int32_t q)
 {
-    int32_t begin = g->first[q], end = g->first[q + 1], each = g->style->step_units ? 1 : end - begin;
+    bool alone = g->style->step_units || g->style->host_blocks;
+    int32_t begin = g->first[q], end = g->first[q + 1], each = alone ? 1 : end - begin;
+    int32_t rank = ht_pipe_backward_rank(&g->shape, q), before = g->computed[rank];
     char suffix[16] = "";
     if (g->holder[begin] < 0) return; /* the part does not have the stage */
-    ht_pipe_turn(g, ht_pipe_backward_rank(&g->shape, q));
+    ht_pipe_turn(g, rank);
     for (int32_t u = end - each; u >= begin; u -= each) {
-        if (g->style->step_units) snprintf(suffix, sizeof suffix, ".%d", u);
-        step(g, q, u, each, suffix);
+        if (alone) snprintf(suffix, sizeof suffix, ".%d", u);
+        if (ht_pipe_states_in_host(g, u))
+            before = step_from_host(g, q, u, suffix, before);
+        else
+            step(g, q, u, each, suffix);
     }
     if (g->d.table && ht_pipe_has_head(g, q)) step(g, q, g->d.table, 1, ".wte");
 }

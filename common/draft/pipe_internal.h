@@ -144,6 +144,8 @@ int32_t ht_pipe_end_block(const struct ht_pipe *g, int32_t q);
 int32_t ht_pipe_end_recomputed(const struct ht_pipe *g, int32_t q);
 /* Returns the sub-ops of a unit that are recomputed. */
 unsigned ht_pipe_dropped(const struct ht_pipe *g, int32_t unit);
+/* Returns true if the optimizer states of a unit are in host memory during the passes, and its steps on the device. */
+bool ht_pipe_states_in_host(const struct ht_pipe *g, int32_t unit);
 /* Returns true if the head is in a backward stage, or if passes of a forward stage run it. */
 bool ht_pipe_has_head(const struct ht_pipe *g, int32_t q);
 bool ht_pipe_forward_has_head(const struct ht_pipe *g, int32_t i);
@@ -201,7 +203,10 @@ void ht_pipe_reduce(struct ht_pipe *g);
 bool ht_pipe_transpose(struct ht_pipe *g, int32_t unit);
 /* Appends those of all units, after their all-reduces. */
 void ht_pipe_transpose_back(struct ht_pipe *g);
-/* Appends the optimizer step of a backward stage, or of each of its units, in the tier of its sums. */
+/* Appends the move of a unit's master to host memory, if it is there during the passes and gathers have read it. */
+void ht_pipe_send_master(struct ht_pipe *g, int32_t unit);
+/* Appends the optimizer step of a backward stage, or of each of its units, in the tier of its sums, with the moves of states that
+   are in host memory. */
 void ht_pipe_step(struct ht_pipe *g, int32_t q);
 
 #endif

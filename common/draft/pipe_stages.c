@@ -215,6 +215,13 @@ int32_t ht_pipe_first_block(const struct ht_pipe *g, int32_t q)
     return g->first[q] > 0 ? g->first[q] : 1;
 }
 
+bool ht_pipe_states_in_host(const struct ht_pipe *g, int32_t unit)
+{
+    if (!g->style->host_blocks || unit == 0 || unit >= ht_pipe_head(g)) return false;
+    int32_t q = g->stage_of[unit];
+    return unit - ht_pipe_first_block(g, q) < g->style->host_blocks[q];
+}
+
 bool ht_pipe_has_head(const struct ht_pipe *g, int32_t q)
 {
     return q == g->n_backward - 1;
@@ -329,6 +336,30 @@ static enum ht_status check_zero(const struct ht_scenario *sc, const struct ht_p
                            "each stage, since all reduce gradients in the order of their passes");
 }
 
+/* Checks that the list of blocks whose states are in host memory has a number for each stage of every pipeline, of at most
+   its blocks. */
+static enum ht_status check_host_blocks(const struct ht_scenario *sc, const struct ht_pipe_style *y,
+                                        struct ht_error *err)
+{
+    if (!y->host_blocks) return HT_OK;
+    if (y->halves) return ht_fail(err, HT_BAD_INPUT, "host is set beside halves; expected blocks of each stage");
+    for (int32_t k = 0; k < pipelines(y); k++) {
+        struct ht_replica x = replica_of(sc, y, k);
+        int32_t stages = stages_of(y, &x);
+        if (y->n_host_blocks != stages)
+            return ht_fail(err, HT_BAD_INPUT, "host has %d element%s; expected %d, one a stage", y->n_host_blocks,
+                           y->n_host_blocks == 1 ? "" : "s", stages);
+        for (int32_t q = 0; q < stages; q++) {
+            int32_t begin = ht_max(ht_pipe_first_unit_in(sc, y, k, q), 1);
+            int32_t end = ht_min(ht_pipe_first_unit_in(sc, y, k, q + 1), sc->model.layers + 1);
+            if (y->host_blocks[q] > end - begin)
+                return ht_fail(err, HT_BAD_INPUT, "host has %lld blocks of stage %d; expected at most its %d",
+                               (long long)y->host_blocks[q], q, end - begin);
+        }
+    }
+    return HT_OK;
+}
+
 /* Checks that stages of one width have a block in all pipelines, since its gradients are reduced part by part. */
 static enum ht_status check_widths(const struct ht_scenario *sc, const struct ht_pipe_style *y, struct ht_error *err)
 {
@@ -359,6 +390,7 @@ enum ht_status ht_pipe_check(const struct ht_scenario *scenario, const struct ht
     if (!status) status = check_blocks(scenario, y, err);
     if (!status) status = check_widths(scenario, y, err);
     if (!status) status = check_zero(scenario, y, err);
+    if (!status) status = check_host_blocks(scenario, y, err);
     if (!status && y->transposed && y->zero)
         status = ht_fail(err, HT_BAD_INPUT, "gradients are rearranged beside zero=%d; expected one of them", y->zero);
     if (status) return status;

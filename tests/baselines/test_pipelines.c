@@ -247,7 +247,11 @@ START_TEST(refuses_blocks)
     } cases[] = {{"again=1,1", "again has 2 elements; expected 4, one a block"},
                  {"again=1,1,1,1 c=1", "again is set beside c; expected one of them"},
                  {"again=0,0,0,0 recompute=1", "again is set beside recompute; expected one of them"},
-                 {"again=0,0,0,256", "256"}};
+                 {"again=0,0,0,256", "256"},
+                 {"host=1,1", "host has 2 elements; expected 4, one a stage"},
+                 {"host=1,1,2,1", "host has 2 blocks of stage 2; expected at most its 1"},
+                 {"halves=2,2,2,2 host=1,1,1,1", "host is set beside halves; expected blocks of each stage"},
+                 {"host=1,-1,0,0", "host"}};
     struct ht_scenario sc = scenario_from(
         &(struct ht_scenario_request){.model = "gpt-tiny", .cluster = "autohete-4gpu", .batch = 8, .micro_batch = 1});
     for (size_t i = 0; i < HT_COUNT(cases); i++) {
@@ -257,6 +261,90 @@ START_TEST(refuses_blocks)
         ck_assert_msg(strstr(err.text, cases[i].says), "'%s' lacks '%s'", err.text, cases[i].says);
         ht_plan_free(&plan);
     }
+    ht_scenario_free(&sc);
+}
+END_TEST
+
+/* Sets the costs of the ops, copies 2 and others 1, and lets no op wait for a resource. */
+static int64_t *price_copies(struct ht_schedule *s)
+{
+    int64_t *cost_ns = HT_NEW_ARRAY(int64_t, s->n_ops);
+    for (int64_t u = 0; u < s->uses_begin[s->n_ops]; u++) s->uses[u].amount = 0;
+    for (int32_t op = 0; op < s->n_ops; op++)
+        cost_ns[op] = pipe_ns(s->lanes[s->ops[op].lane].kind == HT_LANE_COMPUTE ? 1 : 2);
+    return cost_ns;
+}
+
+/*
+ * One stage of two blocks, whose states are both in host memory; the copies take 2, the rest 1. The next iteration begins when U0
+ * has ended, and ends 18 later:
+ *
+ *     h2d                                    S2 S2       S1 S1          8 to 10, 13 to 15
+ *     compute  F0 F1 F2 FH BH B2 B1 B0       UH    U2          U1 U0    0 to 8, 8, 10, 15, 16
+ *     d2h                                          s2 s2       s1 s1    11 to 13, 16 to 18
+ */
+START_TEST(steps_states_from_host)
+{
+    struct ht_scenario sc = pipe_scenario(1, 1, 2, 1);
+    int64_t two = 2;
+    struct ht_settings forced = {.values = {{.name = "host", .kind = HT_VARIABLE_LIST, .n = 1, .values = &two}},
+                                 .n = 1};
+    struct ht_plan plan = {0};
+    struct ht_error err = {0};
+    struct ht_sim_options options = {.iterations = 2};
+    struct ht_trace *trace = NULL;
+    struct ht_schedule *s = build(&ht_dapple, &sc, forced, &plan);
+    int64_t *cost_ns = price_copies(s);
+    ck_assert_msg(ht_schedule_verify(s, &err, NULL) == HT_OK, "%s", err.text);
+    ck_assert_msg(ht_sim_run(s, cost_ns, &options, &err, &trace) == HT_OK, "%s", err.text);
+    ck_assert_int_eq(trace->iteration_end_ns[0], pipe_ns(18));
+    ck_assert_int_eq(trace->iteration_end_ns[1], pipe_ns(17 + 18));
+    ht_trace_destroy(trace);
+    free(cost_ns);
+    ht_schedule_destroy(s);
+    ht_plan_free(&plan);
+    ht_scenario_free(&sc);
+}
+END_TEST
+
+/* Returns the bytes that an iteration copies into a tier. */
+static int64_t copied_bytes(const struct ht_schedule *s, enum ht_lane_kind kind)
+{
+    int64_t bytes = 0;
+    for (int32_t op = 0; op < s->n_ops; op++)
+        if (s->lanes[s->ops[op].lane].kind == kind) bytes += s->works[s->ops[op].work].bytes;
+    return bytes;
+}
+
+/* In FP16 each block in host memory moves W, M and V there and back, 12 bytes a parameter, with ZeRO as without: its two
+   pipelines have half a block each. What stays on the devices is less by as much. */
+START_TEST(moves_states_once)
+{
+    static const char *const shapes[] = {"pipelines=2,2 zero=1 blocks=2,2", "pipelines=2,2 zero=2 blocks=1,3",
+                                         "tp=2 blocks=2,2", "pipelines=2,2 blocks=2,2"};
+    struct ht_scenario sc = scenario_from(&(struct ht_scenario_request){
+        .model = "llama-tiny", .cluster = "autohete-4gpu", .batch = 8, .micro_batch = 1, .numerics = "fp16"});
+    for (size_t i = 0; i < HT_COUNT(shapes); i++)
+        for (int n = 0; n < 4; n++) {
+            int h[2] = {n / 2, n % 2 + (n == 3)};
+            bool whole = i == 3;
+            char set[96];
+            snprintf(set, sizeof set, "%s host=%d,%d", shapes[i], h[0], h[1]);
+            struct ht_plan plan = {0};
+            struct ht_schedule *s = NULL;
+            struct ht_error err = {0};
+            ck_assert_msg(!plan_with(&ht_dapple, &sc, set, &err, &plan), "%s: %s", set, err.text);
+            ck_assert_msg(!ht_dapple.build(&ht_dapple, &sc, &plan, &err, &s), "%s: %s", set, err.text);
+            ck_assert_msg(!ht_schedule_verify(s, &err, NULL), "%s: %s", set, err.text);
+            int64_t bytes = (whole ? 2 : 1) * (h[0] + h[1]) * 12 * ht_unit_params(&sc.model, 1);
+            int64_t in = copied_bytes(s, HT_LANE_H2D), out = copied_bytes(s, HT_LANE_D2H);
+            ck_assert_msg(in == out, "%s: %ld bytes to the devices, %ld from them", set, (long)in, (long)out);
+            /* the parts of a stage share matrices, and each has its norms */
+            ck_assert_msg(i == 2 ? in >= bytes && in <= bytes + bytes / 100 : in == bytes, "%s: %ld bytes, for %ld",
+                          set, (long)in, (long)bytes);
+            ht_schedule_destroy(s);
+            ht_plan_free(&plan);
+        }
     ht_scenario_free(&sc);
 }
 END_TEST
@@ -303,6 +391,8 @@ int main(void)
     tcase_add_test(tc, recomputes_by_block);
     tcase_add_test(tc, recomputes_any_sub_ops);
     tcase_add_test(tc, refuses_blocks);
+    tcase_add_test(tc, steps_states_from_host);
+    tcase_add_test(tc, moves_states_once);
     tcase_add_test(tc, zero3_offload);
     return pipe_main("pipelines as systems", tc);
 }

@@ -31,6 +31,7 @@ zero_offload 2 --batch 8 --numerics fp16 --control gate
 zero3_offload 2 --batch 8 --numerics fp32
 gpipe 3 --batch 8 --numerics fp32 --set pipelines=1,2 --set halves=8,5,3
 dapple 4 --batch 8 --numerics bf16 --set pipelines=2,2 --set zero=2
+dapple 4 --batch 8 --numerics bf16 --set pipelines=2,2 --set zero=1 --set host=1,2
 sysx 2 --batch 8 --numerics fp16 --control rollback --clip 0.5
 autohet 4 --batch 8 --numerics fp32
 megatron_3d 4 --batch 8 --numerics fp32 --set tp=2 --set pp=2

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# States shared by the pipelines that have the same blocks (ZeRO-1, ZeRO-2), with and without tensor parallelism: in_memory's losses, to
-# the bit where sums are its own; in predicted memory; checkpoints that any other shape reads, with the bytes of one rank's; with
-# each control.
+# States shared by the pipelines that have the same blocks (ZeRO-1, ZeRO-2), with and without tensor parallelism, and some of them in host
+# memory: in_memory's losses, to the bit where sums are its own; in predicted memory; checkpoints that any other shape reads, with the
+# bytes of one rank's; with each control.
 set -euo pipefail
 # shellcheck source=tests/harness/support.sh
 . "$(dirname "$0")/support.sh"
@@ -19,7 +19,8 @@ needs_ranks "${gpt[@]}" --batch 8
 
 # One micro-batch a pipeline: sums are those of one rank.
 run 0 train in_memory "${llama[@]}" --batch 2 --losses one.csv
-for set in 'zero=1' 'zero=1 --set scatter=0' 'zero=2' 'zero=1 --set steps=1 --set bucket=100000' 'bucket=100000 --set steps=1'; do
+for set in 'zero=1' 'zero=1 --set scatter=0' 'zero=2' 'zero=1 --set steps=1 --set bucket=100000' 'bucket=100000 --set steps=1' \
+    'zero=1 --set host=1,2' 'zero=2 --set host=2,0' 'host=0,1'; do
     # shellcheck disable=SC2086 # words
     run 0 train dapple "${llama[@]}" --batch 2 --ranks 4 --set pipelines=2,2 --set $set --losses u.csv
     cmp -s one.csv u.csv || fail "dapple $set: $(paste one.csv u.csv)"
@@ -56,6 +57,21 @@ for control in gate rollback; do
     done
 done
 
+# Blocks whose states are in host memory train the same bits: in all numerics, in pipelines of any order, parts, with each control.
+for numerics in fp32 bf16 fp16; do
+    control=$([ $numerics = fp16 ] && echo rollback || echo gate)
+    common=("${llama[@]}" --numerics "$numerics" --batch 8 --control "$control" --clip 0.5 --inject-overflow 2:3)
+    run 0 train in_memory "${common[@]}" --losses one.csv
+    for system in 'gpipe --ranks 2 --set host=1,2' 'dapple --ranks 4 --set host=0,1,1,1' 'interleaved --ranks 2 --set v=2 --set host=1,0,1,1'; do
+        # shellcheck disable=SC2086 # words
+        run 0 train $system "${common[@]}" --losses u.csv
+        cmp -s one.csv u.csv || fail "$system, $numerics: $(paste one.csv u.csv)"
+    done
+    run 0 train dapple "${common[@]}" --ranks 8 --set pipelines=4,4 --set tp=2 --set zero=1 --losses two.csv
+    run 0 train dapple "${common[@]}" --ranks 8 --set pipelines=4,4 --set tp=2 --set zero=1 --set host=2,1 --losses u.csv
+    cmp -s two.csv u.csv || fail "parts and shards, $numerics: $(paste two.csv u.csv)"
+done
+
 # A checkpoint of one rank, taken up by shards that do no step, is saved as the same bytes; one that shards have left goes on anywhere.
 half() { run 0 train "$@" --batch 8 --steps 2 --checkpoint ck; }
 for numerics in fp32 bf16; do
@@ -69,8 +85,8 @@ for numerics in fp32 bf16; do
         half gpipe "${common[@]}" --ranks 8 --set tp=2 --set pipelines=4,4 --set zero=1 --resume --save shards.safetensors
         cmp -s one.safetensors shards.safetensors || fail "$model, $numerics: shards save something else"
         rm -rf ck
-        half dapple "${common[@]}" --ranks 8 --set tp=2 --set pipelines=4,4 --set zero=2
-        for resumed in 'in_memory' 'dapple --ranks 6 --set pipelines=3,3 --set zero=1' 'gpipe --ranks 4 --set tp=2'; do
+        half dapple "${common[@]}" --ranks 8 --set tp=2 --set pipelines=4,4 --set zero=2 --set host=1,2
+        for resumed in 'in_memory' 'dapple --ranks 6 --set pipelines=3,3 --set zero=1' 'gpipe --ranks 4 --set tp=2 --set host=2,0'; do
             cp -r ck other
             # shellcheck disable=SC2086 # words
             run 0 train $resumed "${common[@]}" --batch 8 --checkpoint other --resume --losses u.csv
