@@ -38,6 +38,9 @@
  * slices=1 sends a slice from each part to the next stage, whose parts gather them (Narayanan et al. 2021, Sec. 4.1), as
  * interleaved does unless it is told otherwise. What is not of that paper sends whole tensors: GPipe's and DAPPLE's have no parts.
  *
+ * crossing=1,5 makes the messages of each boundary cost as much as so many tensors, which a program sends whose stages end between any
+ * two operators (Aceso: the residual and what the next operator reads). The graph sends one.
+ *
  * place= puts the stages on any devices: part after part, stage after stage, pipeline after pipeline. order=1 is the
  * place that Megatron-LM gives them (Narayanan et al., Sec. 3): parts of a stage beside each other, then the stages that
  * hold the same blocks, then the next blocks. For two pipelines of two stages, tp 2: place=0-1,4-5,2-3,6-7.
@@ -70,7 +73,8 @@
     {"place", "devices of parts, stages, pipelines, one after the other", .kind = HT_VARIABLE_RANKS},                  \
     {"order", "1: Megatron-LM's place: tensor, data, pipeline", .max = 1},                                             \
     {"sequence", "1: the parts cut norms, residuals and dropout, too, by tokens", .max = 1},                           \
-    {"slices", "1: a part sends its slice of what crosses a boundary, and the next stage's parts gather them", .max = 1}
+    {"slices", "1: a part sends its slice of what crosses a boundary, and the next stage's parts gather them", .max = 1}, \
+    {"crossing", "tensors that each boundary sends at once, of the size of one; at their cost alone", .min = 1, .max = 1 << 10, .kind = HT_VARIABLE_LIST}
 #define GRADIENTS                                                                                                      \
     {"zero", "1: optimizer states are sharded over the pipelines (ZeRO-1); 2: gradients, too", .max = 2},              \
     {"scatter", "0: zero=1 all-reduces gradients, in place of reduce-scatters", .max = 1},                             \
@@ -97,7 +101,7 @@ static enum ht_status style_of(const struct ht_system *self, const struct ht_sce
     const struct ht_variable *pipelines = ht_plan_variable(plan, "pipelines"), *l = ht_plan_variable(plan, "l");
     const struct ht_variable *halves = ht_plan_variable(plan, "halves"), *tp = ht_plan_variable(plan, "tp"),
                              *place = ht_plan_variable(plan, "place"), *widths = ht_plan_variable(plan, "widths"),
-                             *host = ht_plan_variable(plan, "host"),
+                             *host = ht_plan_variable(plan, "host"), *crossing = ht_plan_variable(plan, "crossing"),
                              *blocks = halves ? halves : ht_plan_variable(plan, "blocks");
     int64_t ranks = ht_scenario_ranks(scenario), micro_batches = ht_scenario_micro_batches(scenario);
     *layout = NULL;
@@ -128,7 +132,9 @@ static enum ht_status style_of(const struct ht_system *self, const struct ht_sce
                                   .host_blocks = host ? host->values : NULL,
                                   .n_host_blocks = host ? host->n : 0,
                                   .blocking_sends = self->variant != HT_PIPE_INTERLEAVED,
-                                  .slices = ht_plan_get(plan, "slices")};
+                                  .slices = ht_plan_get(plan, "slices"),
+                                  .crossing = crossing ? crossing->values : NULL,
+                                  .n_crossing = crossing ? crossing->n : 0};
     ht_pipe_read_recomputation(plan, out);
     return *layout ? ht_pipe_lay_out(scenario, out, *layout, err) : HT_OK;
 }
@@ -201,6 +207,7 @@ static enum ht_status set_parts(const struct ht_settings *settings, struct ht_er
     if (tp) ht_plan_set(out, "tp", tp->value);
     if (widths) ht_plan_set_vector(out, widths);
     if (sequence) ht_plan_set(out, "sequence", 1);
+    if (ht_setting_variable(settings, "crossing")) ht_plan_set_vector(out, ht_setting_variable(settings, "crossing"));
     return HT_OK;
 }
 

@@ -184,6 +184,10 @@ struct ht_pipe_style {
     bool blocking_sends;   /* a rank's next pass waits for its sends; see the lanes above for what these wait for */
     bool free_messages;    /* messages between ranks cost nothing */
     bool slices;           /* a boundary tensor is sent in slices; not if the parts cut rows */
+    /* [n_crossing] tensors of the size of X or dX that a program sends over each boundary, where its stages end between any two
+       operators. The graph sends X or dX alone, at the cost of so many. NULL: 1. */
+    const int64_t *crossing;
+    int32_t n_crossing;
     struct ht_pipe_hooks hooks;
 };
 

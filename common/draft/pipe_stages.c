@@ -360,6 +360,21 @@ static enum ht_status check_host_blocks(const struct ht_scenario *sc, const stru
     return HT_OK;
 }
 
+/* Checks that what crosses has a number for each boundary of every pipeline, whose ranks have a stage each. */
+static enum ht_status check_crossing(const struct ht_scenario *sc, const struct ht_pipe_style *y, struct ht_error *err)
+{
+    for (int32_t k = 0; k < pipelines(y) && y->crossing; k++) {
+        struct ht_replica x = replica_of(sc, y, k);
+        int32_t boundaries = stages_of(y, &x) - 1;
+        if (y->v > 1)
+            return ht_fail(err, HT_BAD_INPUT, "crossing is set beside v=%d; expected one stage a device", y->v);
+        if (y->n_crossing != boundaries)
+            return ht_fail(err, HT_BAD_INPUT, "crossing has %d element%s; expected %d, one a boundary between stages",
+                           y->n_crossing, y->n_crossing == 1 ? "" : "s", boundaries);
+    }
+    return HT_OK;
+}
+
 /* Checks that stages of one width have a block in all pipelines, since its gradients are reduced part by part. */
 static enum ht_status check_widths(const struct ht_scenario *sc, const struct ht_pipe_style *y, struct ht_error *err)
 {
@@ -391,6 +406,7 @@ enum ht_status ht_pipe_check(const struct ht_scenario *scenario, const struct ht
     if (!status) status = check_widths(scenario, y, err);
     if (!status) status = check_zero(scenario, y, err);
     if (!status) status = check_host_blocks(scenario, y, err);
+    if (!status) status = check_crossing(scenario, y, err);
     if (!status && y->transposed && y->zero)
         status = ht_fail(err, HT_BAD_INPUT, "gradients are rearranged beside zero=%d; expected one of them", y->zero);
     if (status) return status;

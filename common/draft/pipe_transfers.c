@@ -2,6 +2,7 @@
 #include "common/draft/pipe_internal.h"
 
 #include "common/base/array.h"
+#include "common/base/minmax.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -102,6 +103,7 @@ struct route {
     int32_t from, to, from_part, to_part;
     bool last;          /* the part sends the tensor no more */
     int64_t begin, end; /* bytes of the tensor; 0, 0: all */
+    int64_t times;      /* its cost is that of so many; 0: of one */
 };
 
 /* Returns true if the attention's backward reads what a message sends: what the projection keeps, for the mask of dropout. */
@@ -142,6 +144,7 @@ static struct ht_pipe_message message(struct ht_pipe *g, struct route r, int32_t
         if (g->d.part != (receives ? r.to_part : r.from_part)) continue;
         enum ht_op_kind kind = receives ? HT_OP_RECEIVE : HT_OP_SEND;
         struct ht_work w = {.kind = kind, .where = HT_LANE_P2P, .tp = 1, .ranks = 2, .bytes = bytes, .free = free};
+        if (r.times) w.bytes *= r.times;
         ids[receives] = ht_add_op(g->d.schedule, kind, receives ? in : out, about, ht_add_work(g->d.schedule, &w));
         ht_op_name(g->d.schedule, "%c%d.%d", letter, about.unit,
                    about.micro_batch - ht_pipe_replica(g)->first_micro_batch);
@@ -153,7 +156,7 @@ static struct ht_pipe_message message(struct ht_pipe *g, struct route r, int32_t
             ht_op_effect(g->d.schedule, r.end ? add_slice(g, r, tensor, receiver) : tensor, HT_DEVICE, HT_PRODUCE);
         else
             ht_op_effect(g->d.schedule, tensor, HT_DEVICE, stays ? HT_NEED : HT_NEED | HT_RELEASE);
-        if (!free) ht_charge_message(g->d.schedule, g->d.links, receives ? sender : receiver, false, bytes);
+        if (!free) ht_charge_message(g->d.schedule, g->d.links, receives ? sender : receiver, false, w.bytes);
     }
     g->match++;
     return (struct ht_pipe_message){ids[0], ids[1]};
@@ -162,7 +165,7 @@ static struct ht_pipe_message message(struct ht_pipe *g, struct route r, int32_t
 struct ht_pipe_message ht_pipe_message(struct ht_pipe *g, int32_t from, int32_t to, int32_t out, int32_t in,
                                        int32_t tensor, char letter, int32_t after)
 {
-    struct route r = {from, to, g->d.part, g->d.part, true, 0, 0};
+    struct route r = {from, to, g->d.part, g->d.part, true, 0, 0, 0};
     return message(g, r, out, in, tensor, letter, after);
 }
 
@@ -176,12 +179,13 @@ static int32_t find_routes(const struct ht_pipe *g, int32_t from, int32_t to, in
 {
     int32_t n = ht_pipe_width(g, from), m = ht_pipe_width(g, to), found = 0;
     bool sliced = ht_pipe_sends_slices(g) && (n > 1 || m > 1);
-    for (int32_t q = 0; q < m && !sliced; q++) routes[found++] = (struct route){from, to, q % n, q, q + n >= m, 0, 0};
+    for (int32_t q = 0; q < m && !sliced; q++)
+        routes[found++] = (struct route){from, to, q % n, q, q + n >= m, 0, 0, 0};
     for (int32_t p = 0, q = 0; p < n && q < m && sliced;) {
         int64_t begin = bytes * p / n, end = bytes * (p + 1) / n;
         if (bytes * q / m > begin) begin = bytes * q / m;
         if (bytes * (q + 1) / m < end) end = bytes * (q + 1) / m;
-        routes[found++] = (struct route){from, to, p, q, bytes * (p + 1) / n == end, begin, end};
+        routes[found++] = (struct route){from, to, p, q, bytes * (p + 1) / n == end, begin, end, 0};
         bool next = bytes * (q + 1) / m == end;
         if (bytes * (p + 1) / n == end) p++;
         q += next;
@@ -200,6 +204,7 @@ void ht_pipe_send_boundary(struct ht_pipe *g, int32_t from, int32_t to, int32_t 
     int32_t n = find_routes(g, from, to, t->bytes, routes);
     for (int32_t i = 0; i < n; i++) {
         if (g->d.part != routes[i].from_part && g->d.part != routes[i].to_part) continue;
+        if (g->style->crossing) routes[i].times = g->style->crossing[ht_min(from, to)]; /* ranks are stages */
         struct ht_pipe_message p = message(g, routes[i], gradient ? a->grad_out : a->act_out,
                                            gradient ? b->grad_in : b->act_in, tensor, gradient ? 'D' : 'X', -1);
         if (g->style->blocking_sends && p.send >= 0) g->sending[from] = p.send;

@@ -248,6 +248,8 @@ START_TEST(refuses_blocks)
                  {"again=1,1,1,1 c=1", "again is set beside c; expected one of them"},
                  {"again=0,0,0,0 recompute=1", "again is set beside recompute; expected one of them"},
                  {"again=0,0,0,256", "256"},
+                 {"crossing=2,2", "crossing has 2 elements; expected 3, one a boundary between stages"},
+                 {"crossing=2,2,0", "crossing"},
                  {"host=1,1", "host has 2 elements; expected 4, one a stage"},
                  {"host=1,1,2,1", "host has 2 blocks of stage 2; expected at most its 1"},
                  {"halves=2,2,2,2 host=1,1,1,1", "host is set beside halves; expected blocks of each stage"},
@@ -349,6 +351,36 @@ START_TEST(moves_states_once)
 }
 END_TEST
 
+/* Of what crosses the three boundaries of eight micro-batches, each way, 5 + 1 + 2 tensors cost what they are sent. The graph and
+   its memory are the same. */
+START_TEST(charges_what_crosses)
+{
+    struct ht_scenario sc = scenario_from(
+        &(struct ht_scenario_request){.model = "gpt-tiny", .cluster = "autohete-4gpu", .batch = 8, .micro_batch = 1});
+    static const char *const sets[] = {"recompute=0", "crossing=1,1,1", "crossing=5,1,2", "tp=2 slices=1",
+                                       "tp=2 slices=1 crossing=3"};
+    static const int boundaries[] = {3, 3, 8, 1, 3};
+    int64_t x = ht_unit_input_bytes(&sc.model, 1, 1, sc.seq, sc.numerics.param), ns[HT_COUNT(sets)];
+    for (size_t i = 0; i < HT_COUNT(sets); i++) {
+        struct ht_plan plan = {0};
+        struct ht_schedule *s = NULL;
+        struct ht_error err = {0};
+        int64_t sent = 0;
+        ck_assert_msg(!plan_with(&ht_dapple, &sc, sets[i], &err, &plan), "%s: %s", sets[i], err.text);
+        ck_assert_msg(!ht_dapple.build(&ht_dapple, &sc, &plan, &err, &s), "%s: %s", sets[i], err.text);
+        for (int32_t op = 0; op < s->n_ops; op++)
+            if (s->ops[op].kind == HT_OP_SEND) sent += s->works[s->ops[op].work].bytes;
+        ck_assert_msg(sent == 8 * 2 * boundaries[i] * x, "%s: %ld bytes sent", sets[i], (long)sent);
+        ht_schedule_destroy(s);
+        ht_plan_free(&plan);
+        int64_t bytes = needs(&sc, sets[i], &ns[i]);
+        ck_assert_int_eq(bytes, i < 3 ? needs(&sc, sets[0], &ns[0]) : needs(&sc, sets[3], &ns[3]));
+    }
+    ck_assert(ns[1] == ns[0] && ns[2] > ns[1] && ns[4] > ns[3]);
+    ht_scenario_free(&sc);
+}
+END_TEST
+
 START_TEST(zero3_offload)
 {
     struct ht_scenario sc = pipe_scenario(1, 1, 2, 1);
@@ -393,6 +425,7 @@ int main(void)
     tcase_add_test(tc, refuses_blocks);
     tcase_add_test(tc, steps_states_from_host);
     tcase_add_test(tc, moves_states_once);
+    tcase_add_test(tc, charges_what_crosses);
     tcase_add_test(tc, zero3_offload);
     return pipe_main("pipelines as systems", tc);
 }
