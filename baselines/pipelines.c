@@ -74,7 +74,7 @@
     {"order", "1: Megatron-LM's place: tensor, data, pipeline", .max = 1},                                             \
     {"sequence", "1: the parts cut norms, residuals and dropout, too, by tokens", .max = 1},                           \
     {"slices", "1: a part sends its slice of what crosses a boundary, and the next stage's parts gather them", .max = 1}, \
-    {"crossing", "tensors that each boundary sends at once, of the size of one; at their cost alone", .min = 1, .max = 1 << 10, .kind = HT_VARIABLE_LIST}
+    {"crossing", "inputs of a block that a message over each boundary costs as much as", .min = 1, .max = 1 << 10, .kind = HT_VARIABLE_LIST}
 #define GRADIENTS                                                                                                      \
     {"zero", "1: optimizer states are sharded over the pipelines (ZeRO-1); 2: gradients, too", .max = 2},              \
     {"scatter", "0: zero=1 all-reduces gradients, in place of reduce-scatters", .max = 1},                             \

@@ -184,8 +184,8 @@ struct ht_pipe_style {
     bool blocking_sends;   /* a rank's next pass waits for its sends; see the lanes above for what these wait for */
     bool free_messages;    /* messages between ranks cost nothing */
     bool slices;           /* a boundary tensor is sent in slices; not if the parts cut rows */
-    /* [n_crossing] tensors of the size of X or dX that a program sends over each boundary, where its stages end between any two
-       operators. The graph sends X or dX alone, at the cost of so many. NULL: 1. */
+    /* [n_crossing] tensors of the size of X that a program sends over each boundary, and back, where its stages end between any
+       two operators. The graph sends what it sends without, at the cost of so many. NULL: at its own. */
     const int64_t *crossing;
     int32_t n_crossing;
     struct ht_pipe_hooks hooks;

@@ -103,7 +103,7 @@ struct route {
     int32_t from, to, from_part, to_part;
     bool last;          /* the part sends the tensor no more */
     int64_t begin, end; /* bytes of the tensor; 0, 0: all */
-    int64_t times;      /* its cost is that of so many; 0: of one */
+    int64_t times;      /* its cost is that of so many inputs of a block; 0: its own */
 };
 
 /* Returns true if the attention's backward reads what a message sends: what the projection keeps, for the mask of dropout. */
@@ -126,6 +126,13 @@ static int32_t add_slice(struct ht_pipe *g, struct route r, int32_t tensor, int3
     return row;
 }
 
+/* Returns the bytes of a block's input. */
+static int64_t input_bytes(const struct ht_pipe *g)
+{
+    const struct ht_scenario *sc = g->d.scenario;
+    return ht_unit_input_bytes(&sc->model, 1, g->d.micro_batch, sc->seq, sc->numerics.param);
+}
+
 /* Appends those members of a message that the draft's part has. */
 static struct ht_pipe_message message(struct ht_pipe *g, struct route r, int32_t out, int32_t in, int32_t tensor,
                                       char letter, int32_t after)
@@ -144,7 +151,7 @@ static struct ht_pipe_message message(struct ht_pipe *g, struct route r, int32_t
         if (g->d.part != (receives ? r.to_part : r.from_part)) continue;
         enum ht_op_kind kind = receives ? HT_OP_RECEIVE : HT_OP_SEND;
         struct ht_work w = {.kind = kind, .where = HT_LANE_P2P, .tp = 1, .ranks = 2, .bytes = bytes, .free = free};
-        if (r.times) w.bytes *= r.times;
+        if (r.times) w.bytes = r.times * input_bytes(g) * bytes / g->d.schedule->tensors[tensor].bytes;
         ids[receives] = ht_add_op(g->d.schedule, kind, receives ? in : out, about, ht_add_work(g->d.schedule, &w));
         ht_op_name(g->d.schedule, "%c%d.%d", letter, about.unit,
                    about.micro_batch - ht_pipe_replica(g)->first_micro_batch);
