@@ -40,6 +40,10 @@ static const struct scenario scenarios[] = {
      {"pipelines=4,4,4,4", "bucket=100000", "recompute=1"}},
     {{.cluster = "sysx-4node", .model = "llama-tiny", .blocks = 8, .batch = 64, .micro_batch = 1, .control = "gate"},
      {"pipelines=4,4,4,4", "tp=2", "slices=1"}},
+    {{.cluster = "sysx-4node", .model = "llama-tiny", .blocks = 8, .batch = 64, .micro_batch = 1, .numerics = "fp16"},
+     {"pipelines=4,4,4,4", "zero=1", "host=0,2,1,1"}},
+    {{.cluster = "sysx-2node", .model = "gpt-tiny", .blocks = 8, .batch = 32, .micro_batch = 1},
+     {"pipelines=4,4", "host=2,0,1,1", "crossing=1,5,2"}},
 };
 
 static struct ht_options options_of(const struct scenario *x)
