@@ -38,6 +38,9 @@
  * slices=1 sends a slice from each part to the next stage, whose parts gather them (Narayanan et al. 2021, Sec. 4.1), as
  * interleaved does unless it is told otherwise. What is not of that paper sends whole tensors: GPipe's and DAPPLE's have no parts.
  *
+ * posts=1: a rank posts its receives between passes, as Megatron-LM's p2p_communication.py and DeepSpeed's pipe/engine.py do, so a message waits
+ * for the receiver's pass under way. Through host memory it always does.
+ *
  * crossing=1,5 makes the messages of each boundary cost as much as so many tensors, which a program sends whose stages end between any
  * two operators (Aceso: the residual and what the next operator reads). The graph sends one.
  *
@@ -74,6 +77,7 @@
     {"order", "1: Megatron-LM's place: tensor, data, pipeline", .max = 1},                                             \
     {"sequence", "1: the parts cut norms, residuals and dropout, too, by tokens", .max = 1},                           \
     {"slices", "1: a part sends its slice of what crosses a boundary, and the next stage's parts gather them", .max = 1}, \
+    {"posts", "1: a message waits for the receiver's pass under way, over any link", .max = 1},                        \
     {"crossing", "inputs of a block that a message over each boundary costs as much as", .min = 1, .max = 1 << 10, .kind = HT_VARIABLE_LIST}
 #define GRADIENTS                                                                                                      \
     {"zero", "1: optimizer states are sharded over the pipelines (ZeRO-1); 2: gradients, too", .max = 2},              \
@@ -133,6 +137,7 @@ static enum ht_status style_of(const struct ht_system *self, const struct ht_sce
                                   .n_host_blocks = host ? host->n : 0,
                                   .blocking_sends = self->variant != HT_PIPE_INTERLEAVED,
                                   .slices = ht_plan_get(plan, "slices"),
+                                  .posts = ht_plan_get(plan, "posts"),
                                   .crossing = crossing ? crossing->values : NULL,
                                   .n_crossing = crossing ? crossing->n : 0};
     ht_pipe_read_recomputation(plan, out);
@@ -207,6 +212,7 @@ static enum ht_status set_parts(const struct ht_settings *settings, struct ht_er
     if (tp) ht_plan_set(out, "tp", tp->value);
     if (widths) ht_plan_set_vector(out, widths);
     if (sequence) ht_plan_set(out, "sequence", 1);
+    if (ht_setting(settings, "posts", 0)) ht_plan_set(out, "posts", 1);
     if (ht_setting_variable(settings, "crossing")) ht_plan_set_vector(out, ht_setting_variable(settings, "crossing"));
     return HT_OK;
 }

@@ -34,8 +34,8 @@
  *     compute                                passes
  *     h2d, d2h                               parameters of the next stage; sums of the previous stage
  *     act out, act in, grad out, grad in     X and dX at stage boundaries; with blocking_sends the sender's next pass
- *                                            waits for them. Where messages go through host memory, they wait for the
- *                                            receiver's pass under way, too: it posts its receives between passes
+ *                                            waits for them. Where messages go through host memory, or with `posts`, they
+ *                                            wait for the receiver's pass under way, too: it posts its receives between passes
  *     get, serve R                           parameters from another node's memory: a one-sided read by rank R, i.e. a
  *                                            copy through both NICs and R's port; the owner does nothing
  *     cpu                                    optimizer of all of the rank's stages
@@ -182,6 +182,7 @@ struct ht_pipe_style {
     bool forward_head;
     bool recompute_output; /* the last backward stage recomputes X(L+1,j), too; else the last forward stage sends it */
     bool blocking_sends;   /* a rank's next pass waits for its sends; see the lanes above for what these wait for */
+    bool posts;            /* with blocking_sends: messages wait for the receiver's pass under way over any link */
     bool free_messages;    /* messages between ranks cost nothing */
     bool slices;           /* a boundary tensor is sent in slices; not if the parts cut rows */
     /* [n_crossing] tensors of the size of X that a program sends over each boundary, and back, where its stages end between any

@@ -143,8 +143,8 @@ static struct ht_pipe_message message(struct ht_pipe *g, struct route r, int32_t
             receiver = ht_layout_rank(g->d.layout, g->d.replica, r.to, r.to_part);
     bool free = g->style->free_messages, stays = is_read_again(g, tensor) || !r.last, across = r.from_part != r.to_part;
     /* Kernels of both devices move what goes through host memory, and with one hardware queue the receiver's cannot run
-       before the pass under way has ended. */
-    bool meets = g->style->blocking_sends && g->d.links[receiver].staged_in >= 0;
+       before the pass under way has ended. Or the program posts receives between passes. */
+    bool meets = g->style->blocking_sends && (g->style->posts || g->d.links[receiver].staged_in >= 0);
     int32_t ids[2] = {-1, -1}; /* send, receive */
     for (int member = 0; member < 2; member++) {
         bool receives = (member == 1) == (receiver > sender);

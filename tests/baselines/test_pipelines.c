@@ -381,6 +381,38 @@ START_TEST(charges_what_crosses)
 }
 END_TEST
 
+/* Over NVLink a message waits for no pass, unless receives are posted between passes: then each does whose receiver has begun one. */
+START_TEST(posts_receives)
+{
+    struct ht_scenario sc = scenario_from(
+        &(struct ht_scenario_request){.model = "gpt-tiny", .cluster = "autohete-4gpu", .batch = 8, .micro_batch = 1});
+    int64_t ns[2];
+    for (int posts = 0; posts < 2; posts++) {
+        struct ht_plan plan = {0};
+        struct ht_schedule *s = NULL;
+        struct ht_error err = {0};
+        char set[16];
+        int n = 0;
+        snprintf(set, sizeof set, "posts=%d", posts);
+        needs(&sc, set, &ns[posts]);
+        ck_assert_msg(!plan_with(&ht_dapple, &sc, set, &err, &plan), "%s", err.text);
+        ck_assert_msg(!ht_dapple.build(&ht_dapple, &sc, &plan, &err, &s), "%s", err.text);
+        for (int32_t op = 0; op < s->n_ops; op++)
+            for (int64_t d = s->deps_begin[op]; d < s->deps_begin[op + 1] && s->ops[op].kind == HT_OP_RECEIVE; d++) {
+                int32_t before = s->deps[d];
+                n +=
+                    s->lanes[s->ops[before].lane].kind == HT_LANE_COMPUTE && ht_op_rank(s, before) == ht_op_rank(s, op);
+            }
+        /* 8 micro-batches over 3 boundaries, each way; the first X finds stages 1 to 3 without a pass */
+        ck_assert_int_eq(n, posts ? 2 * 8 * 3 - 3 : 0);
+        ht_schedule_destroy(s);
+        ht_plan_free(&plan);
+    }
+    ck_assert_int_gt(ns[1], ns[0]);
+    ht_scenario_free(&sc);
+}
+END_TEST
+
 START_TEST(zero3_offload)
 {
     struct ht_scenario sc = pipe_scenario(1, 1, 2, 1);
@@ -426,6 +458,7 @@ int main(void)
     tcase_add_test(tc, steps_states_from_host);
     tcase_add_test(tc, moves_states_once);
     tcase_add_test(tc, charges_what_crosses);
+    tcase_add_test(tc, posts_receives);
     tcase_add_test(tc, zero3_offload);
     return pipe_main("pipelines as systems", tc);
 }
