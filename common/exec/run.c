@@ -442,9 +442,12 @@ static void run_threads(struct run *r)
 }
 
 /* Renumbers the grants and releases of the kept events 0, 1, 2 .. in their order, as a whole run has them. */
-static void renumber(struct ht_trace *t, int64_t n_seq)
+static void renumber(struct ht_trace *t)
 {
-    int64_t *rank = HT_NEW_ARRAY(int64_t, n_seq + 1), n = 0;
+    int64_t n_seq = 0, n = 0;
+    for (int64_t i = 0; i < t->n_events; i++)
+        if (t->events[i].release_seq >= n_seq) n_seq = t->events[i].release_seq + 1;
+    int64_t *rank = HT_NEW_ARRAY(int64_t, n_seq + 1);
     for (int64_t i = 0; i < t->n_events; i++)
         if (t->events[i].grant_seq >= 0) rank[t->events[i].grant_seq] = rank[t->events[i].release_seq] = 1;
     for (int64_t i = 0; i < n_seq; i++)
@@ -461,10 +464,9 @@ static void renumber(struct ht_trace *t, int64_t n_seq)
 static void finish_trace(struct run *r)
 {
     struct ht_trace *t = r->trace;
-    int64_t n_seq = 2 * t->n_events;
     t->iterations = r->n_reported;
     t->n_events = (int64_t)r->n_reported * r->s->n_ops;
-    if (r->n_reported < r->o->iterations) renumber(t, n_seq);
+    if (r->n_reported < r->o->iterations) renumber(t);
     t->end_ns = 0;
     for (int32_t k = 0; k < r->n_reported; k++)
         if (t->iteration_end_ns[k] > t->end_ns) t->end_ns = t->iteration_end_ns[k];
