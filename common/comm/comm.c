@@ -69,9 +69,13 @@ bool ht_comm_done(const struct ht_message *m)
 enum ht_status ht_comm_wait(struct ht_comm *c, struct ht_message *m, struct ht_error *err)
 {
     unsigned word = atomic_load_explicit(&m->word, memory_order_acquire);
+    const char *why;
     while (word == IN_FLIGHT || word == SLEEPING) {
-        if (ht_comm_is_cancelled(c))
-            return ht_fail(err, HT_FAILED, "rank %d gave up waiting for rank %d", c->rank, m->peer);
+        if (ht_comm_is_cancelled(c)) {
+            why = c->ops->reason ? c->ops->reason(c) : NULL;
+            return ht_fail(err, HT_FAILED, "rank %d gave up waiting for rank %d%s%s", c->rank, m->peer, why ? ": " : "",
+                           why ? why : "");
+        }
         if (word == IN_FLIGHT && !atomic_compare_exchange_strong_explicit(&m->word, &word, SLEEPING,
                                                                           memory_order_acq_rel, memory_order_acquire))
             continue;
@@ -79,7 +83,7 @@ enum ht_status ht_comm_wait(struct ht_comm *c, struct ht_message *m, struct ht_e
         word = atomic_load_explicit(&m->word, memory_order_acquire);
     }
     if (word == DONE) return HT_OK;
-    const char *why = c->ops->reason ? c->ops->reason(c) : NULL;
+    why = c->ops->reason ? c->ops->reason(c) : NULL;
     return ht_fail(err, HT_FAILED, "rank %d: a message %s rank %d failed%s%s", c->rank, m->receive ? "from" : "to",
                    m->peer, why ? ": " : "", why ? why : "");
 }

@@ -40,7 +40,8 @@
  * Failures. The first failure of NCCL or CUDA aborts the rank's communicators, and so does a cancel, of this transport or
  * of the one beneath, which is then one of both: kernels that wait for a peer end, and streams go on. When the transport's
  * own stream has ended, no kernel uses a buffer any more, and the messages that were posted without a view end with the
- * reason. Whoever waits for a stream asks ops->reason meanwhile. After a reason was given nothing more is issued.
+ * reason. Whoever waits for a stream asks ops->reason meanwhile. After a reason was given nothing more is issued. An abort that
+ * has not ended in 5 s goes on while the transport is cancelled: buffers may then be in use until the process ends.
  * ht_comm_abort ends the job through the transport beneath and calls nothing of NCCL: ncclCommAbort may wait for a peer,
  * and the driver ends a dead process's kernels.
  */

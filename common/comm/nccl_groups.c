@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 enum { YIELDS = 50 }; /* polls without a nap */
+enum { ABORT_S = 5 }; /* how long to wait for an abort */
 
 /* ---- communicators ---------------------------------------------------------------------------------------------- */
 
@@ -55,13 +56,42 @@ static void abort_all(struct ht_nccl *x)
     x->nccl = NULL;
 }
 
+static void *abort_main(void *arg)
+{
+    struct ht_nccl *x = arg;
+    (void)x->api->select(x->device);
+    abort_all(x);
+    atomic_store(&x->aborted, true);
+    return NULL;
+}
+
+/* Aborts the communicators. Returns false when that has not ended in time, as ncclCommAbort may wait for a peer: it goes on in a
+   thread of its own, until the process ends. */
+static bool abort_in_time(struct ht_nccl *x)
+{
+    pthread_t thread;
+    double end_s = ht_now_s() + ABORT_S;
+    if (pthread_create(&thread, NULL, abort_main, x)) {
+        abort_all(x);
+        return true;
+    }
+    while (!atomic_load(&x->aborted) && ht_now_s() < end_s) usleep(HT_NCCL_POLL_US);
+    bool ended = atomic_load(&x->aborted);
+    if (ended)
+        pthread_join(thread, NULL);
+    else
+        pthread_detach(thread);
+    return ended;
+}
+
 void ht_nccl_fail_all(struct ht_nccl *x, const char *what, const char *why)
 {
-    if (!x->failed) snprintf(x->why, sizeof(x->why), "NCCL: %s: %s", what, why);
+    bool first = !x->failed;
+    if (first) snprintf(x->why, sizeof(x->why), "NCCL: %s: %s", what, why);
     x->failed = true;
     atomic_store(&x->has_why, true);
+    if (first && !abort_in_time(x)) ht_comm_cancel(x->comm);
     bool cancelled = ht_nccl_is_cancelled(x);
-    abort_all(x); /* may hang */
     for (size_t i = 0; i < x->n_pending && !cancelled; i++) ht_message_end(x->pending[i].m, false);
     x->n_pending = 0;
     for (struct ht_nccl_group *g = x->oldest; g; g = g->next) {

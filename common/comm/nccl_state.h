@@ -77,7 +77,8 @@ struct ht_nccl {
     /* Only for the progress thread. */
     double deadline_s;
     bool failed, sent_bye, all_left;
-    int32_t left; /* on rank 0: how many ranks have sent bye */
+    atomic_bool aborted; /* behind a failure all communicators are */
+    int32_t left;        /* on rank 0: how many ranks have sent bye */
     int64_t next_id;
     struct ht_nccl_pending *pending;
     size_t n_pending, cap_pending;

@@ -81,14 +81,28 @@ HT_FAKE_GPU_FULL=1 refused 3 "rank 1: the GPU does not give" train ddp "${common
 HT_NCCL_ON_CPU_FATE=1:5:broken refused 1 ".*rank 1: .*NCCL: .*the link is broken" \
     train ddp "${common[@]}" --ranks 3 --batch 9 --micro-batch 1 --backend cuda
 
+# The others are told: they wait in NCCL's groups for a rank that has given up for another reason.
+limit=60
+for rank in 0 2; do
+    HT_FAKE_GPU_FAILS=$rank:150 refused 1 ".*rank $rank: .*op [0-9]+ .*cudaErrorLaunchFailure: as told" \
+        train ddp "${common[@]}" --ranks 3 --batch 9 --micro-batch 1 --backend cuda --steps 1000
+done
+# An abort that does not return, with kernels under way: 5 s later the rank's messages fail, and 5 s after its run has failed it leaves
+# its streams to the driver. All end.
+for rank in 0 1; do
+    begin=$SECONDS
+    HT_NCCL_ON_CPU_FATE=$rank:5:stuck refused 1 ".*rank $rank: .*NCCL: .*the link is broken" \
+        train ddp "${common[@]}" --ranks 3 --batch 9 --micro-batch 1 --backend cuda
+    [ $((SECONDS - begin)) -ge 5 ] || fail "rank $rank did not wait for an abort or for streams that are stuck"
+done
+
 # Within an exchange of a tensor-parallel part, by NCCL and through pinned memory: a rank without memory, and one that is killed. All
 # ranks end in seconds, with one line that names it.
-limit=60
 for tp in $([ -n "$sanitized" ] && echo 2 || echo 2 4); do
     for rank in 0 $((tp - 1)); do
         export HT_FAKE_GPUS=$tp
         [ $tp = 2 ] && some=("${llama[@]}") || some=("${gpt[@]}")
-        some=(megatron_3d "${some[@]}" --numerics fp32 --batch 8 --micro-batch 1 --set pp=1 --backend cuda --steps 100000
+        some=(megatron_3d "${some[@]}" --numerics fp32 --batch 8 --micro-batch 1 --set pp=1 --backend cuda --steps 1000
             --ranks "$tp" --set "tp=$tp")
         HT_NCCL_ON_CPU_FATE=$rank:60:full refused 1 "rank $rank: .*NCCL: .*out of memory" train "${some[@]}"
         HT_NCCL_ON_CPU_FATE=$rank:60:broken refused 1 "rank $rank: .*NCCL: .*the link is broken" train "${some[@]}"

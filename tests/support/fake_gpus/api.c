@@ -26,12 +26,24 @@ static const char *fated_copy(void *to, const void *from, int64_t bytes, void *s
     return fake_cuda_api()->copy(to, from, bytes, stream);
 }
 
+/* HT_FAKE_GPU_FAILS=RANK:CALL in the environment: this call of a kernel or copy fails on the rank's GPU. */
+static void fail_as_told(void)
+{
+    static bool told;
+    const char *when = getenv("HT_FAKE_GPU_FAILS");
+    int rank, call;
+    if (told || !when || sscanf(when, "%d:%d", &rank, &call) != 2 || rank != my_rank()) return;
+    told = true;
+    fake_cuda_fail_at(call);
+}
+
 /* HT_FAKE_GPU_FULL=RANK in the environment: the GPU of this rank gives no more than a megabyte at once. */
 const struct ht_cuda_api *ht_cuda_api_real(void)
 {
     static struct ht_cuda_api api;
     const char *full = getenv("HT_FAKE_GPU_FULL");
     if (full && my_rank() == atoi(full)) fake_cuda_largest(1 << 20);
+    fail_as_told();
     if (!getenv("HT_FAKE_GPU_FATE")) return fake_cuda_api();
     api = *fake_cuda_api();
     api.copy = fated_copy;

@@ -206,7 +206,7 @@ ncclResult_t ncclCommAbort(ncclComm_t c)
 {
     must(c && c->alive, "a communicator is aborted that was freed");
     must(!open_group, "a communicator is aborted within a group");
-    while (ht_nccl_on_cpu.abort_hangs) pause();
+    while (ht_nccl_on_cpu.abort_hangs || meets(c, "stuck")) pause();
     c->stop = true;
     if (c->working) pthread_join(c->worker, NULL);
     c->working = false;
@@ -218,6 +218,7 @@ ncclResult_t ncclCommAbort(ncclComm_t c)
 ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *error)
 {
     must(c && c->alive, "the state of a communicator that was freed");
+    if (meets(c, "stuck")) ht_nccl_on_cpu.stall = ht_nccl_on_cpu.break_link = true;
     if (meets(c, "broken")) ht_nccl_on_cpu.break_link = true;
     *error = ht_nccl_on_cpu.break_link ? ncclRemoteError : (ncclResult_t)atomic_load(&c->state);
     snprintf(last_error, sizeof(last_error), "%s",

@@ -12,7 +12,8 @@
  * kernels under way. A communicator that has been freed aborts the process when it is used.
  *
  * HT_NCCL_ON_CPU_FATE=RANK:GROUPS:HOW in the environment, behind so many groups of a rank's process: `broken` breaks its
- * link, `full` lets the next group's end find no memory, `killed` kills it with the next group half moved.
+ * link, `full` lets the next group's end find no memory, `killed` kills it with the next group half moved; `stuck` breaks its
+ * link, its kernels never end, and ncclCommAbort does not return.
  */
 #ifndef HT_NCCL_ON_CPU_H
 #define HT_NCCL_ON_CPU_H
