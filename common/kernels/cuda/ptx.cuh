@@ -54,9 +54,9 @@ static inline void ht_copy_commit(void)
 {
     ht_emulated_copy_commit();
 }
-template <int PENDING> static inline void ht_copy_wait(void)
+template <int PENDING> static inline void ht_copy_wait(const char *file = __builtin_FILE(), int line = __builtin_LINE())
 {
-    ht_emulated_copy_wait(PENDING);
+    ht_emulated_copy_wait(PENDING, file, line);
 }
 static inline float ht_exp2(float x)
 {

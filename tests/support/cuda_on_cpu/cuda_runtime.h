@@ -50,7 +50,7 @@ enum ht_emulated_order {
     HT_N_ORDERS
 };
 
-/* A barrier in the source, as one kernel reaches it. */
+/* A barrier of a block or warp in the source, or a wait for copies, as one kernel reaches it. */
 struct ht_emulated_site {
     const char *kernel, *file;
     int line;
@@ -80,6 +80,8 @@ extern struct ht_emulator ht_emulator;
 #define gridDim   (ht_emulator.grid_dim)
 
 void ht_emulated_block_barrier(const char *file, int line);
+/* Returns true when this barrier is left out; else records it. */
+bool ht_emulated_omits(const char *file, int line);
 /* Returns the barriers that have been recorded, and forgets them. */
 int ht_emulated_sites(struct ht_emulated_site *sites, int most);
 /* Exchanges 64 bits of each lane of the warp; returns those of all 32. The pointer stays valid during the lane's next
@@ -95,9 +97,10 @@ void ht_emulated_on(cudaStream_t stream, const char *what);
 
 #define __syncthreads() ht_emulated_block_barrier(__FILE__, __LINE__)
 
-static inline int __syncthreads_or(int value)
+static inline int __syncthreads_or(int value, const char *file = __builtin_FILE(), int line = __builtin_LINE())
 {
     static int any; /* shared by the block; barriers separate its uses */
+    if (ht_emulated_omits(file, line)) return value != 0;
     ht_emulated_block_barrier(NULL, 0);
     any = 0;
     ht_emulated_block_barrier(NULL, 0);
@@ -108,10 +111,9 @@ static inline int __syncthreads_or(int value)
     return result != 0;
 }
 
-static inline void __syncwarp(unsigned mask = 0xffffffffu)
+static inline void __syncwarp(unsigned = 0xffffffffu, const char *file = __builtin_FILE(), int line = __builtin_LINE())
 {
-    (void)mask;
-    ht_emulated_exchange(0);
+    if (!ht_emulated_omits(file, line)) ht_emulated_exchange(0);
 }
 
 template <class T> static inline T __shfl_sync(unsigned, T value, int from)

@@ -55,6 +55,6 @@ static inline void ht_emulated_mma(float d[4], const uint32_t a[4], const uint32
 
 void ht_emulated_copy(void *to, const void *from, int bytes, bool valid);
 void ht_emulated_copy_commit(void);
-void ht_emulated_copy_wait(int pending);
+void ht_emulated_copy_wait(int pending, const char *file, int line);
 
 #endif

@@ -109,11 +109,15 @@ int ht_emulated_sites(struct ht_emulated_site *out, int most)
     return n;
 }
 
+bool ht_emulated_omits(const char *file, int line)
+{
+    if (ht_emulator.recording && current == 0) record(file, line);
+    return ht_emulator.omitted && same_site(*ht_emulator.omitted, file, line);
+}
+
 void ht_emulated_block_barrier(const char *file, int line)
 {
-    if (ht_emulator.recording && file && current == 0) record(file, line);
-    if (ht_emulator.omitted && file && same_site(*ht_emulator.omitted, file, line)) return;
-    wait_as(AT_BLOCK);
+    if (!file || !ht_emulated_omits(file, line)) wait_as(AT_BLOCK);
 }
 
 /* Returns a number below 2^bits. */
@@ -159,8 +163,9 @@ void ht_emulated_copy_commit(void)
     fibers[current].open.clear();
 }
 
-void ht_emulated_copy_wait(int pending)
+void ht_emulated_copy_wait(int pending, const char *file, int line)
 {
+    if (ht_emulated_omits(file, line)) return;
     std::vector<std::vector<struct copy>> &groups = fibers[current].groups;
     while ((int)groups.size() > pending) {
         for (const struct copy &c : groups.front()) make(c);
