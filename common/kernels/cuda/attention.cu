@@ -1,13 +1,26 @@
 /* Selects the attention kernels for a case. Computes the dots of rows, and attention with stored probabilities. */
 #include "common/kernels/cuda/attention.cuh"
 #include "common/kernels/cuda/ht_cuda_gemm.h"
+#include "common/kernels/cuda/ht_cuda_ops.h"
+#include "common/kernels/cuda/rotary.cuh"
 
 enum { THREADS = 256 };
 
-/* Computes dot (B,H,T) = sum over a head's columns of dout out; a warp takes a dot, a lane N columns a turn. */
-template <class T, int N>
-__global__ void row_dots(const T *dout, const T *out, float *dot, int64_t batch, int64_t seq, int64_t heads, int64_t D)
+/* Computes dot (B,H,T) = sum over a head's columns of dout out; a warp takes a dot, a lane N columns a step. ROTARY:
+   fills turns, (T,D/2) cosines and then sines, for dq and dk to be rotated back. */
+template <class T, int N, bool ROTARY>
+__global__ void row_dots(const T *dout, const T *out, float *dot, int64_t batch, int64_t seq, int64_t heads, int64_t D,
+                         double theta, float *turns)
 {
+    int64_t half = D / 2;
+    if (ROTARY) {
+        HT_EACH(i, seq * half)
+        {
+            ht_turn turn = ht_turn_at(theta, half, i / half, i % half, true);
+            turns[i] = turn.cosine;
+            turns[seq * half + i] = turn.sine;
+        }
+    }
     int64_t n = batch * seq * heads, warps = (int64_t)gridDim.x * blockDim.x / HT_WARP;
     int lane = (int)threadIdx.x % HT_WARP;
     for (int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / HT_WARP; i < n; i += warps) {
@@ -24,9 +37,14 @@ __global__ void row_dots(const T *dout, const T *out, float *dot, int64_t batch,
 
 template <class T, int N> static void find_dots_as(struct ht_cuda *cuda, const struct ht_cuda_attention *a)
 {
-    int64_t n = a->batch * a->seq * a->heads;
-    HT_LAUNCH(cuda, (row_dots<T, N>), ht_grid_for(n * HT_WARP, THREADS), THREADS, 0, (const T *)a->dout,
-              (const T *)a->out, a->scratch, a->batch, a->seq, a->heads, a->head_size);
+    unsigned grid = ht_grid_for(a->batch * a->seq * a->heads * HT_WARP, THREADS);
+    const T *dout = (const T *)a->dout, *out = (const T *)a->out;
+    if (ht_rotates(a))
+        HT_LAUNCH(cuda, (row_dots<T, N, true>), grid, THREADS, 0, dout, out, a->scratch, a->batch, a->seq, a->heads,
+                  a->head_size, a->rope_theta, a->turns);
+    else
+        HT_LAUNCH(cuda, (row_dots<T, N, false>), grid, THREADS, 0, dout, out, a->scratch, a->batch, a->seq, a->heads,
+                  a->head_size, 0, NULL);
 }
 
 static void find_dots(struct ht_cuda *cuda, const struct ht_cuda_attention *a)
@@ -91,6 +109,11 @@ int64_t ht_cuda_attention_scratch_bytes(const struct ht_model *m, int64_t batch,
     if (m->flash) return dots;
     int64_t sums = backward && kv_heads < heads ? 2 * seq * (m->width / m->heads) * 4 : 0;
     return dots + sums + heads_at_once(heads, kv_heads, seq) * seq * seq * 4;
+}
+
+int64_t ht_cuda_attention_turns_bytes(const struct ht_model *m, int64_t seq)
+{
+    return m->arch == HT_ARCH_LLAMA && m->flash ? seq * (m->width / m->heads) * 4 : 0;
 }
 
 /* Heads [head, head + n) of a sequence, and offsets of their matrices. */
@@ -268,4 +291,7 @@ void ht_cuda_attention_backward(struct ht_cuda *cuda, const struct ht_cuda_atten
         all_probs(cuda, a, true);
     else if (!ht_attention_mma_backward(cuda, a))
         ht_attention_general_backward(cuda, a);
+    if (a->rope_theta > 0 && !ht_rotates(a))
+        ht_cuda_rotate(cuda, a->dtype, a->dqkv, a->batch, a->seq, a->heads + a->kv_heads, a->head_size,
+                       (a->heads + 2 * a->kv_heads) * a->head_size, a->rope_theta, true);
 }

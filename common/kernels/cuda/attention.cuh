@@ -14,11 +14,18 @@ template <class T> struct ht_heads {
     const T *qkv, *out, *dout; /* (B,T,W), (B,T,C), (B,T,C) */
     T *to, *dqkv;              /* forward's output (B,T,C); backward's (B,T,W) */
     float *lse, *dot;          /* (B,H,T) */
+    const float *turns;        /* (T,D/2) cosines, then sines, by which dq and dk are rotated; NULL: they are not */
     int seq, heads, sharing, head_size;
     bool bidirectional;
     int64_t width, stride; /* C, W = C + 2 K */
     float scale;           /* 1 / sqrt(D) */
 };
+
+/* Returns true when the backward kernels rotate dq and dk as they write them. */
+static inline bool ht_rotates(const struct ht_cuda_attention *a)
+{
+    return a->rope_theta > 0 && !a->probs && !a->bidirectional;
+}
 
 template <class T> static inline ht_heads<T> ht_heads_of(const struct ht_cuda_attention *a)
 {
@@ -30,6 +37,7 @@ template <class T> static inline ht_heads<T> ht_heads_of(const struct ht_cuda_at
     h.dqkv = (T *)a->dqkv;
     h.lse = a->lse;
     h.dot = a->scratch;
+    h.turns = ht_rotates(a) ? a->turns : NULL;
     h.seq = (int)a->seq;
     h.heads = (int)a->heads;
     h.sharing = (int)(a->heads / a->kv_heads);

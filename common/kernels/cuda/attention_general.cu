@@ -8,6 +8,7 @@
  * fits into the 99 KB that the smallest GPUs give a block.
  */
 #include "common/kernels/cuda/attention.cuh"
+#include "common/kernels/cuda/rotary.cuh"
 
 enum { SIDE = 16, THREADS = SIDE * SIDE };
 
@@ -96,6 +97,31 @@ static __device__ void write(T *to, int64_t stride, float sum[shape<WIDE>::N][sh
             int row = first + y + SIDE * i, column = x + SIDE * c;
             if (row < n && column < D) to[row * stride + column] = ht_store<T>(sum[i][c] * factor);
         }
+}
+
+/* Writes dq or dk, times the scale and rounded, then rotated if h has turns, through `tile`, which nobody reads any more. */
+template <int WIDE, class T>
+static __device__ void write_rotated(const ht_heads<T> &h, T *to, float sum[shape<WIDE>::N][shape<WIDE>::COLUMNS],
+                                     float *tile, int first, int y, int x)
+{
+    enum { ROWS = shape<WIDE>::ROWS, STRIDE = shape<WIDE>::STRIDE };
+    int D = h.head_size, half = (D + 1) / 2;
+    for (int i = 0; i < shape<WIDE>::N; i++)
+#pragma unroll
+        for (int c = 0; c < shape<WIDE>::COLUMNS; c++)
+            tile[(y + SIDE * i) * STRIDE + x + SIDE * c] = ht_load(ht_store<T>(sum[i][c] * h.scale));
+    __syncthreads(); /* the pairs are complete */
+    for (int i = (int)threadIdx.x; i < ROWS * half && first + i / half < h.seq; i += THREADS) {
+        int row = i / half, column = i % half;
+        const float *from = tile + row * STRIDE + column;
+        T low = ht_store<T>(from[0]), high = ht_store<T>(from[half]), *at = to + (first + row) * h.stride + column;
+        if (h.turns) {
+            const float *cosine = h.turns + (int64_t)(first + row) * half + column;
+            ht_rotate_pair({*cosine, cosine[(int64_t)h.seq * half]}, &low, &high);
+        }
+        at[0] = low;
+        if (column + half < D) at[half] = high;
+    }
 }
 
 /* Folds x over a row of 16 threads: half a warp. */
@@ -237,8 +263,8 @@ template <class T, int WIDE> __global__ void __launch_bounds__(THREADS, 2) gener
             __syncthreads();
             add_product<WIDE, true>(dk, s, q, y, x);
         }
-    write<WIDE>(h.dqkv + ht_k_at(h, batch, kv_head), h.stride, dk, h.scale, k0, h.seq, D, y, x);
     write<WIDE>(h.dqkv + ht_v_at(h, batch, kv_head), h.stride, dv, 1, k0, h.seq, D, y, x);
+    write_rotated<WIDE>(h, h.dqkv + ht_k_at(h, batch, kv_head), dk, k, k0, y, x);
 }
 
 template <class T, int WIDE> __global__ void __launch_bounds__(THREADS, 2) general_backward_queries(ht_heads<T> h)
@@ -267,7 +293,7 @@ template <class T, int WIDE> __global__ void __launch_bounds__(THREADS, 2) gener
         __syncthreads();
         add_product<WIDE, false>(dq, s, k, y, x);
     }
-    write<WIDE>(h.dqkv + ht_q_at(h, batch, head), h.stride, dq, h.scale, q0, h.seq, D, y, x);
+    write_rotated<WIDE>(h, h.dqkv + ht_q_at(h, batch, head), dq, q, q0, y, x);
 }
 
 /* ---- launches ---- */

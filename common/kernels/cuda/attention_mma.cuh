@@ -22,6 +22,7 @@
 
 #include "common/kernels/cuda/attention.cuh"
 #include "common/kernels/cuda/ptx.cuh"
+#include "common/kernels/cuda/rotary.cuh"
 
 #define HT_LOG2E 1.4426950408889634f
 
@@ -83,11 +84,9 @@ template <class T> __device__ __forceinline__ void ht_as_left(uint32_t a[4], flo
     a[3] = ht_pair(T(), s[2 * k + 1][2], s[2 * k + 1][3]);
 }
 
-/* Writes 16 rows of results, times `low` (rows 0-7) and `high`, to rows first .. of `to` that are before n, through the
-   warp's own rows of shared memory. */
+/* Puts 16 rows of results, times `low` (rows 0-7) and `high`, into the warp's own rows of shared memory. */
 template <int D, class T>
-__device__ __forceinline__ void ht_write_rows(T *rows, float sum[D / 8][4], float low, float high, T *to,
-                                              int64_t stride, int first, int n)
+__device__ __forceinline__ void ht_put_rows(T *rows, float sum[D / 8][4], float low, float high)
 {
     int lane = (int)threadIdx.x % HT_WARP, g = lane / 4, t = lane % 4;
     __syncwarp();
@@ -97,11 +96,46 @@ __device__ __forceinline__ void ht_write_rows(T *rows, float sum[D / 8][4], floa
         *(uint32_t *)(rows + (g + 8) * (D + 8) + 8 * c + 2 * t) = ht_pair(T(), sum[c][2] * high, sum[c][3] * high);
     }
     __syncwarp();
+}
+
+/* Writes 16 rows of results, times `low` (rows 0-7) and `high`, to rows first .. of `to` that are before n, through the
+   warp's own rows of shared memory. */
+template <int D, class T>
+__device__ __forceinline__ void ht_write_rows(T *rows, float sum[D / 8][4], float low, float high, T *to,
+                                              int64_t stride, int first, int n)
+{
+    int lane = (int)threadIdx.x % HT_WARP;
+    ht_put_rows<D>(rows, sum, low, high);
 #pragma unroll
     for (int i = lane; i < 16 * (D / 8); i += HT_WARP) {
         int row = i / (D / 8), column = i % (D / 8) * 8;
         if (first + row < n)
             *(uint4 *)(to + (first + row) * stride + column) = *(const uint4 *)(rows + row * (D + 8) + column);
+    }
+}
+
+/* Writes 16 rows of dq or dk likewise, rotated if h has turns. They are rounded before they are rotated. ALL: there are
+   no turns. */
+template <int D, bool ALL, class T>
+__device__ __forceinline__ void ht_write_rotated(const ht_heads<T> &h, T *rows, float sum[D / 8][4], T *to, int first)
+{
+    enum { HALF = D / 2, PER_ROW = HALF / 8 };
+    int lane = ht_fresh((int)threadIdx.x) % HT_WARP;
+    if (ALL || !h.turns) {
+        ht_write_rows<D>(rows, sum, h.scale, h.scale, to, h.stride, first, h.seq);
+        return;
+    }
+    ht_put_rows<D>(rows, sum, h.scale, h.scale);
+    for (int i = lane; i < 16 * PER_ROW; i += HT_WARP) {
+        int row = i / PER_ROW, column = i % PER_ROW * 8;
+        if (first + row >= h.seq) continue;
+        const T *from = rows + row * (D + 8) + column;
+        const float *cosine = h.turns + (int64_t)(first + row) * HALF + column, *sine = cosine + (int64_t)h.seq * HALF;
+        ht_pack<T, 8> low = ht_pack_at<T, 8>(from), high = ht_pack_at<T, 8>(from + HALF);
+#pragma unroll
+        for (int k = 0; k < 8; k++) ht_rotate_pair({cosine[k], sine[k]}, &low.x[k], &high.x[k]);
+        ht_pack_to<T, 8>(to + (first + row) * h.stride + column, low);
+        ht_pack_to<T, 8>(to + (first + row) * h.stride + column + HALF, high);
     }
 }
 

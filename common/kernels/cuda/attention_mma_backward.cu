@@ -159,7 +159,7 @@ template <class T, int D, bool ALL> static __global__ void __launch_bounds__(THR
         head = next_head;
     }
     __syncthreads(); /* the last stage has been read */
-    ht_write_rows<D>(own_k, dk, h.scale, h.scale, h.dqkv + ht_k_at(h, batch, kv_head), h.stride, own, h.seq);
+    ht_write_rotated<D, ALL>(h, own_k, dk, h.dqkv + ht_k_at(h, batch, kv_head), own);
     ht_write_rows<D>(own_v, dv, 1, 1, h.dqkv + ht_v_at(h, batch, kv_head), h.stride, own, h.seq);
 }
 
@@ -238,7 +238,7 @@ template <class T, int D, bool ALL> static __global__ void __launch_bounds__(THR
         add_product<D, TURN>(dq, p, k);
     }
     __syncthreads(); /* the last stage has been read */
-    ht_write_rows<D>(own_q, dq, h.scale, h.scale, h.dqkv + ht_q_at(h, batch, head), h.stride, own, h.seq);
+    ht_write_rotated<D, ALL>(h, own_q, dq, h.dqkv + ht_q_at(h, batch, head), own);
 }
 
 /* ---- launches ---- */

@@ -80,6 +80,7 @@ static void place_attention(struct block *b, float *scratch)
     b->attention.lse = b->act.lse;
     b->attention.probs = b->act.probs;
     b->attention.scratch = scratch;
+    b->attention.rope_theta = b->llama ? m->rope_theta : 0;
 }
 
 static void place_layers(struct block *b, const void *const p[N_PARTS])
@@ -133,7 +134,7 @@ static struct block block_of(const struct ht_cuda_args *args, unsigned sub_ops, 
     b.dwide = base + w.wide;
     b.dnorm = base + w.narrow;
     b.dattention = base + w.attention;
-    b.columns = (float *)(base + w.columns);
+    b.columns = b.attention.turns = (float *)(base + w.columns);
     return b;
 }
 
@@ -144,11 +145,11 @@ static bool can_run(const struct ht_cuda_args *args)
     return args->cuda->error.status == HT_OK;
 }
 
-static void rotate(const struct block *b, void *x, bool back)
+static void rotate(const struct block *b)
 {
     const struct ht_cuda_attention *a = &b->attention;
-    ht_cuda_rotate(b->cuda, b->args->dtype, x, a->batch, a->seq, a->heads + a->kv_heads, a->head_size, b->W,
-                   b->args->model->rope_theta, back);
+    ht_cuda_rotate(b->cuda, a->dtype, b->act.qkv, a->batch, a->seq, a->heads + a->kv_heads, a->head_size, b->W,
+                   a->rope_theta, false);
 }
 
 /* Returns all rows of a tensor of which the part has its own. */
@@ -184,7 +185,7 @@ static void forward(const struct block *b, unsigned sub_ops, const void *x, void
     if (WANTS(HT_SUB_NORM1)) ht_cuda_norm_forward(b->cuda, &b->norm1, x, b->act.norm1, b->act.norm1_stats);
     if (WANTS(HT_SUB_QKV)) {
         ht_cuda_linear_forward(b->args, &b->qkv, all_rows(b, b->act.norm1), NULL, b->act.qkv);
-        if (b->llama) rotate(b, b->act.qkv, false);
+        if (b->llama) rotate(b);
     }
     if (WANTS(HT_SUB_ATTENTION)) ht_cuda_attention_forward(b->cuda, &b->attention);
     if (WANTS(HT_SUB_PROJ)) project(b, &b->proj, b->act.attention, around_attention, b->act.proj);
@@ -272,7 +273,6 @@ static void backward_attention(struct block *b, const void *x, void *dx)
     b->attention.dout = b->dattention;
     b->attention.dqkv = b->dwide;
     ht_cuda_attention_backward(b->cuda, &b->attention);
-    if (b->llama) rotate(b, b->dwide, true);
     input_backward(b, &b->qkv, b->dwide, around);
     ht_cuda_linear_grad(args, &b->qkv, all_rows(b, b->act.norm1), b->dwide, b->W, g[QKV_W], g[QKV_B], b->columns);
     norm_backward(b, &b->norm1, x, b->act.norm1_stats, around, b->post_norm ? NULL : dx, dx, g[LN1_W], g[LN1_B]);

@@ -34,13 +34,17 @@ struct ht_cuda_attention {
     const void *dout;                               /* (B,T,C); NULL forward */
     void *dqkv;                                     /* (B,T,C+2K); NULL forward */
     float *scratch;                                 /* ht_cuda_attention_scratch_bytes */
+    double rope_theta;                              /* backward: of ht_cuda_rotate; 0: q and k are not rotated */
+    float *turns;                                   /* backward: ht_cuda_attention_turns_bytes of scratch */
 };
 
 int64_t ht_cuda_attention_scratch_bytes(const struct ht_model *m, int64_t batch, int64_t seq, bool backward);
+int64_t ht_cuda_attention_turns_bytes(const struct ht_model *m, int64_t seq);
 
 /* Writes out, and lse or probs. */
 void ht_cuda_attention_forward(struct ht_cuda *cuda, const struct ht_cuda_attention *a);
-/* Writes dqkv. */
+/* Writes dqkv. With rope_theta dq and dk are rotated back, with the bits of ht_cuda_rotate: each is stored once, rotated,
+   unless probabilities are kept or attention is bidirectional. */
 void ht_cuda_attention_backward(struct ht_cuda *cuda, const struct ht_cuda_attention *a);
 
 #ifdef __cplusplus

@@ -13,7 +13,8 @@
  *
  * The bias is the only epilogue. GELU (GELU_AUX) would be taken of the FP32 sum, whereas here it is of the stored,
  * rounded fc1, so that recomputing it alone gives the same bits; DGELU would save a pass over the gradient of fc1, but
- * its GELU is not the one whose error is stated; BGRAD gives the bias's gradient in C's type only.
+ * its GELU is not the one whose error is stated; BGRADB adds up in an order that nobody states (docs/gpu-kernels.md, Slower
+ * than need be).
  */
 #ifndef HT_CUDA_GEMM_H
 #define HT_CUDA_GEMM_H

@@ -35,7 +35,9 @@ void ht_cuda_block_workspace_of(const struct ht_model *m, unsigned sub_ops, int6
         take(&w, &w.wide, rows * wide * e);
         take(&w, &w.narrow, rows * C * e);
         if (attends) take(&w, &w.attention, rows * Q * e);
-        take(&w, &w.columns, sums_bytes(C, wide > C ? wide : C));
+        int64_t sums = sums_bytes(C, wide > C ? wide : C);
+        int64_t turns = attends ? ht_cuda_attention_turns_bytes(m, seq) : 0;
+        take(&w, &w.columns, sums > turns ? sums : turns);
     }
     if (attends) take(&w, &w.scratch, ht_cuda_attention_scratch_bytes(m, batch, seq, backward));
     if (sub_ops & products) take_rows(&w, m, rows, e, backward);

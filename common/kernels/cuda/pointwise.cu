@@ -1,6 +1,7 @@
 /* Loops over elements: activations, rotary positions, rounding, accumulation. */
 #include "common/kernels/cuda/device.cuh"
 #include "common/kernels/cuda/ht_cuda_ops.h"
+#include "common/kernels/cuda/rotary.cuh"
 
 enum { THREADS = 256 };
 
@@ -121,23 +122,16 @@ template <class T>
 __global__ void rotate(T *x, int64_t batch, int64_t seq, int64_t heads, int64_t half, int64_t stride, double theta,
                        bool back)
 {
-    __shared__ float cosine[HT_WARP], sine[HT_WARP];
+    __shared__ ht_turn turns[HT_WARP];
     int64_t t = blockIdx.x, first = (int64_t)blockIdx.y * HT_WARP;
     int lane = (int)threadIdx.x % HT_WARP, warp = (int)threadIdx.x / HT_WARP, n_warps = (int)blockDim.x / HT_WARP;
-    if (warp == 0 && first + lane < half) {
-        double frequency = pow(theta, -2.0 * (double)(first + lane) / (double)(2 * half));
-        double angle = (double)t * frequency;
-        cosine[lane] = (float)cos(angle);
-        sine[lane] = (float)(back ? -sin(angle) : sin(angle));
-    }
+    if (warp == 0 && first + lane < half) turns[lane] = ht_turn_at(theta, half, t, first + lane, back);
     __syncthreads();
     if (first + lane >= half) return;
-    float c = cosine[lane], s = sine[lane];
+    ht_turn turn = turns[lane];
     for (int64_t i = warp; i < batch * heads; i += n_warps) {
-        T *low = x + (i / heads * seq + t) * stride + i % heads * 2 * half + first + lane, *high = low + half;
-        float a = ht_load(*low), b = ht_load(*high);
-        *low = ht_store<T>(a * c - b * s);
-        *high = ht_store<T>(b * c + a * s);
+        T *low = x + (i / heads * seq + t) * stride + i % heads * 2 * half + first + lane;
+        ht_rotate_pair(turn, low, low + half);
     }
 }
 

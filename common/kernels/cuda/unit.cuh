@@ -12,7 +12,7 @@
 struct ht_cuda_workspace {
     int64_t wide, narrow, attention; /* backward: as in struct ht_workspace_layout */
     int64_t scratch;                 /* of attention */
-    int64_t columns;                 /* backward: of sums over rows */
+    int64_t columns;                 /* backward: of sums over rows, and of attention's turns */
     int64_t row_loss;                /* head forward: (B,T) double; classifier: (B) */
     int64_t pooled, first;           /* classifier backward: gradients of the pooler and of the first rows (B,C) */
     int64_t patches;                 /* ViT's embedding: (B,T,P) */

@@ -1,6 +1,7 @@
 /* Attention against FP64, from the same rounded inputs: all ways, head sizes, shared keys, odd lengths, causal and
-   bidirectional. */
+   bidirectional. Gradients that are rotated as they are written against the rotation on its own. */
 #include "common/kernels/cuda/ht_cuda_attention.h"
+#include "common/kernels/cuda/ht_cuda_ops.h"
 
 #include <string>
 
@@ -189,5 +190,76 @@ static void kept_probabilities(void)
     check({HT_F32, 1, 257, 3, 3, 80, false, 1});
 }
 
+/* Computes dqkv, rotated back in the pass or behind it. Returns it as stored. */
+static floats gradients(const struct shape &s, struct ht_cuda_attention a, struct ht_model m, bool apart)
+{
+    enum { THETA = 10000 };
+    int64_t W = (s.H + 2 * s.KV) * s.D, n = s.B * s.T;
+    struct buffer dqkv = room(s.dtype, n * W), turns = buffer_of(ht_cuda_attention_turns_bytes(&m, s.T));
+    struct buffer scratch = buffer_of(ht_cuda_attention_scratch_bytes(&m, s.B, s.T, true));
+    a.scratch = (float *)scratch.at();
+    a.dqkv = dqkv.at();
+    a.rope_theta = apart ? 0 : THETA;
+    a.turns = (float *)turns.at();
+    ht_cuda_attention_backward(&cuda, &a);
+    if (apart) ht_cuda_rotate(&cuda, s.dtype, dqkv.at(), s.B, s.T, s.H + s.KV, s.D, W, THETA, true);
+    contents_of(scratch);
+    contents_of(turns);
+    floats got = get(s.dtype, dqkv);
+    for (struct buffer *b : {&dqkv, &turns, &scratch}) release(*b);
+    return got;
+}
+
+static void check_rotated(const struct shape &s)
+{
+    int64_t C = s.H * s.D, W = C + 2 * s.KV * s.D, n = s.B * s.T;
+    struct ht_model m = {};
+    m.arch = HT_ARCH_LLAMA;
+    m.width = C;
+    m.heads = s.H;
+    m.kv_heads = s.KV;
+    m.flash = s.flash;
+    struct buffer in = put(s.dtype, numbers(1, n * W, s.size, s.dtype)), out = room(s.dtype, n * C);
+    struct buffer d = put(s.dtype, numbers(2, n * C, 1, s.dtype)), lse = buffer_of(s.B * s.H * s.T * 4);
+    struct buffer probs = room(s.dtype, s.flash ? 0 : s.B * s.H * s.T * s.T);
+    struct buffer scratch = buffer_of(ht_cuda_attention_scratch_bytes(&m, s.B, s.T, false));
+    struct ht_cuda_attention a = {};
+    a.dtype = s.dtype;
+    a.batch = s.B;
+    a.seq = s.T;
+    a.heads = s.H;
+    a.kv_heads = s.KV;
+    a.head_size = s.D;
+    a.bidirectional = s.bidirectional;
+    a.qkv = in.at();
+    a.out = out.at();
+    a.lse = s.flash ? (float *)lse.at() : NULL;
+    a.probs = s.flash ? NULL : probs.at();
+    a.scratch = (float *)scratch.at();
+    ht_cuda_attention_forward(&cuda, &a);
+    a.dout = d.at();
+    expect_bits("rotated back", gradients(s, a, m, false), gradients(s, a, m, true));
+    for (struct buffer *b : {&in, &out, &d, &lse, &probs, &scratch}) release(*b);
+}
+
+static void rotary(void)
+{
+    check_rotated({HT_BF16, 1, 130, 1, 1, 64, true, 1}); /* two blocks of rows */
+    check_rotated({HT_BF16, 1, 19, 1, 1, 64, true, 1, true});
+    check_rotated({HT_F16, 1, 35, 2, 1, 80, true, 1});
+    check_rotated({HT_BF16, 1, 35, 1, 1, 96, true, 1});
+    check_rotated({HT_F16, 1, 35, 1, 1, 128, true, 1});
+    for (enum ht_dtype t : every_type) {
+        check_rotated({t, 2, 9, 2, 1, 20, true, 2});
+        check_rotated({t, 1, 18, 1, 1, 160, true, 1});
+        check_rotated({t, 2, 9, 4, 2, 16, false, 1});
+    }
+    if (emulated) return;
+    for (enum ht_dtype t : every_type)
+        for (int64_t d : {64, 80, 96, 128})
+            for (int64_t T : {1, 127, 1025}) check_rotated({t, 2, T, 4, 2, d, true, 1});
+    check_rotated({HT_BF16, 1, 512, 4, 2, 128, false, 1});
+}
+
 CUDA_TEST_MAIN({"tensor_cores", tensor_cores}, {"general", general}, {"far_below_zero", far_below_zero},
-               {"kept_probabilities", kept_probabilities})
+               {"kept_probabilities", kept_probabilities}, {"rotary", rotary})
