@@ -352,16 +352,19 @@ static void attend(enum ht_dtype t, int64_t B, int64_t T, int64_t H, int64_t KV,
              (long long)KV, (long long)D);
     row("attention", "attention forward", t, shape, flops, "TFLOP/s", &forward, NULL, NULL, off[0]);
     row("attention", "attention backward", t, shape, 2.5 * flops, "TFLOP/s", &backward, NULL, NULL, off[1]);
-    a.turns = (float *)device(T * D * 4);
-    a.rope_theta = THETA;
-    backward = time_of([&]() { ht_cuda_attention_backward(&cuda, &a); });
-    a.rope_theta = 0;
-    struct bench_spread apart = time_of([&]() {
-        ht_cuda_attention_backward(&cuda, &a);
-        ht_cuda_rotate(&cuda, t, dqkv[0], B, T, H + KV, D, W, THETA, true);
-    });
-    row("attention", "backward, rotated in it", t, shape, 2.5 * flops, "TFLOP/s", &backward, "behind it", &apart, -1);
-    must(cudaFree(a.turns), "free");
+    if (D == 128 && T <= 4096) { /* LLaMA's heads */
+        a.turns = (float *)device(T * D * 4);
+        a.rope_theta = THETA;
+        backward = time_of([&]() { ht_cuda_attention_backward(&cuda, &a); });
+        a.rope_theta = 0;
+        struct bench_spread apart = time_of([&]() {
+            ht_cuda_attention_backward(&cuda, &a);
+            ht_cuda_rotate(&cuda, t, dqkv[0], B, T, H + KV, D, W, THETA, true);
+        });
+        row("attention", "backward, rotated in it", t, shape, 2.5 * flops, "TFLOP/s", &backward, "behind it", &apart,
+            -1);
+        must(cudaFree(a.turns), "free");
+    }
     for (int i = 0; i < 2; i++)
         for (void *x : {qkv[i], out[i], dout[i], dqkv[i]}) must(cudaFree(x), "free");
     must(cudaFree(a.lse), "free");
