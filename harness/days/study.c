@@ -403,13 +403,13 @@ static json_t *root_json(const struct study *x)
     const struct ht_study *s = x->in;
     const struct ht_scenario_request *r = &s->options.request;
     double between = ht_day_between_losses_s(&x->trace);
-    json_t *root =
-        json_pack("{s:s,s:s,s:s,s:I,s:f}", "label",
-                  s->label ? s->label
-                  : s->day ? s->day
-                           : "drawn",
-                  "day", s->day ? s->day : "a drawn trace", "model", r->model, "batch", (json_int_t)x->setting.batch, "hours",
-                  (double)(x->trace.events[x->trace.n_events - 1].time_ns - x->trace.events[0].time_ns) / 3.6e12);
+    json_t *root = json_pack(
+        "{s:s,s:s,s:s,s:I,s:f}", "label",
+        s->label ? s->label
+        : s->day ? s->day
+                 : "drawn",
+        "day", s->day ? s->day : "a drawn trace", "model", r->model, "batch", (json_int_t)x->setting.batch, "hours",
+        (double)(x->trace.events[x->trace.n_events - 1].time_ns - x->trace.events[0].time_ns) / 3.6e12);
     json_object_set_new(root, "obtained", json_string("simulated"));
     json_object_set_new(root, "instances", instances_json(x));
     json_object_set_new(root, "times", ht_day_times_json(&s->times, &s->sources));
