@@ -36,13 +36,14 @@
  * be inside a block: then its halves are divided into different numbers of parts.
  *
  * slices=1 sends a slice from each part to the next stage, whose parts gather them (Narayanan et al. 2021, Sec. 4.1), as
- * interleaved does unless it is told otherwise. What is not of that paper sends whole tensors: GPipe's and DAPPLE's have no parts.
+ * interleaved does unless it is told otherwise. What is not of that paper sends whole tensors: GPipe's and DAPPLE's have
+ * no parts.
  *
- * posts=1: a rank posts its receives between passes, as Megatron-LM's p2p_communication.py and DeepSpeed's pipe/engine.py do, so a message waits
- * for the receiver's pass under way. Through host memory it always does.
+ * posts=1: a rank posts its receives between passes, as Megatron-LM's p2p_communication.py and DeepSpeed's
+ * pipe/engine.py do, so a message waits for the receiver's pass under way. Through host memory it always does.
  *
- * crossing=1,5 makes the messages of each boundary cost as much as so many tensors, which a program sends whose stages end between any
- * two operators (Aceso: the residual and what the next operator reads). The graph sends one.
+ * crossing=1,5 makes the messages of each boundary cost as much as so many tensors, as of a program whose stages end
+ * between any two operators (Aceso: the residual and what the next operator reads). The graph sends one.
  *
  * place= puts the stages on any devices: part after part, stage after stage, pipeline after pipeline. order=1 is the
  * place that Megatron-LM gives them (Narayanan et al., Sec. 3): parts of a stage beside each other, then the stages that
