@@ -289,8 +289,10 @@ static const char *nccl_reason(const struct ht_comm *c)
     return atomic_load(&x->has_why) ? x->why : NULL;
 }
 
+/* Frees all, unless an abort that hangs uses it until the process ends. */
 static void release(struct ht_nccl *x)
 {
+    if (x->failed && !atomic_load(&x->aborted)) return;
     for (size_t i = 0; i < x->n_teams; i++) {
         ht_nccl_finish(x, x->teams[i].nccl);
         free(x->teams[i].ranks);

@@ -72,7 +72,7 @@ static bool abort_in_time(struct ht_nccl *x)
     pthread_t thread;
     double end_s = ht_now_s() + ABORT_S;
     if (pthread_create(&thread, NULL, abort_main, x)) {
-        abort_all(x);
+        abort_main(x);
         return true;
     }
     while (!atomic_load(&x->aborted) && ht_now_s() < end_s) usleep(HT_NCCL_POLL_US);
