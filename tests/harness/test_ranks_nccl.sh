@@ -33,7 +33,7 @@ others=
 lines=0
 while read -r system ranks options; do
     lines=$((lines + 1))
-    if [ -n "$sanitized" ] && [ $((lines % 2)) = 1 ]; then continue; fi # ten times slower
+    if [ -n "$sanitized" ] && [ $((lines % 3)) != 2 ]; then continue; fi # ten times slower
     # shellcheck disable=SC2086 # words
     by_nccl "$system" "$ranks" $options
 done <<LIST
@@ -46,8 +46,8 @@ gpipe 3 --batch 8 --numerics fp32 --set pipelines=1,2 --set halves=8,5,3
 dapple 4 --batch 8 --numerics bf16 --set pipelines=2,2 --set zero=2
 autohet 4 --batch 8 --numerics fp32
 sysx 2 --batch 8 --numerics fp16 --control rollback --clip 0.5
-cephalo 3 --batch 9 --numerics bf16
 megatron_3d 2 --batch 8 --numerics fp32 --set tp=2 --set pp=1
+cephalo 3 --batch 9 --numerics bf16
 gpipe 2 --batch 8 --numerics bf16 --set tp=2 --set sequence=1
 megatron_3d 4 --batch 8 --numerics fp32 --set tp=2 --set pp=2
 dapple 4 --batch 8 --numerics bf16 --set widths=1,2,1 --set slices=1
