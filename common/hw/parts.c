@@ -202,34 +202,36 @@ static bool ht_abbreviates(const char *word, const char *name, bool anywhere)
     return does;
 }
 
-/* Writes the full name of an entry: `word` itself, or the only name that begins with it ("990pro"), or else the only one that
-   has it ("4090"). */
-static enum ht_status ht_full_name(const struct ht_part_kind *kind, const char *word, struct ht_error *err,
-                                   char name[HT_NAME_BYTES])
+/* Writes the full name of an entry of `all`: `word` itself, or the only name that begins with it ("990pro"), or else the only
+   one that has it ("4090"). */
+static enum ht_status ht_full_name(const struct ht_part_kind *kind, const struct ht_node *all, const char *word,
+                                   struct ht_error *err, char name[HT_NAME_BYTES])
 {
-    char other[HT_NAME_BYTES], several[512] = "";
+    char several[512] = "";
     int n = 0;
     snprintf(name, HT_NAME_BYTES, "%s", word);
-    for (int64_t i = 0; ht_builtin_name(kind->file, 1, i, other, sizeof(other)); i++)
-        if (!strcmp(other, word)) return HT_OK;
-    if (strlen(word) < 3) return HT_OK;
-    for (int anywhere = 0; anywhere < 2 && !n; anywhere++)
-        for (int64_t i = 0; ht_builtin_name(kind->file, 1, i, other, sizeof(other)); i++) {
+    if (ht_node_find(all, word) || strlen(word) < 3) return HT_OK;
+    for (int anywhere = 0; anywhere < 2 && !n; anywhere++) {
+        HT_EACH_CHILD(all, other)
+        {
             size_t used = strlen(several);
-            if (!ht_abbreviates(word, other, anywhere)) continue;
-            snprintf(several + used, sizeof(several) - used, "%s'%s'", used ? ", " : "", other);
-            if (n++ == 0) memcpy(name, other, sizeof(other));
+            if (!ht_abbreviates(word, other->key, anywhere)) continue;
+            snprintf(several + used, sizeof(several) - used, "%s'%s'", used ? ", " : "", other->key);
+            if (n++ == 0) snprintf(name, HT_NAME_BYTES, "%s", other->key);
         }
+    }
     if (n < 2) return HT_OK;
     return ht_fail(err, HT_BAD_INPUT, "unknown %s '%s'; expected one of %s", kind->what, word, several);
 }
 
 static enum ht_status ht_part_named(const struct ht_part_kind *kind, const char *word, struct ht_error *err, void *out)
 {
-    struct ht_doc *doc = NULL;
+    struct ht_doc *all = NULL, *doc = NULL;
     const struct ht_node *entry = NULL;
     char name[HT_NAME_BYTES];
-    enum ht_status st = ht_full_name(kind, word, err, name);
+    enum ht_status st = ht_builtin_open(kind->file, err, &all);
+    if (!st) st = ht_full_name(kind, ht_doc_root(all), word, err, name);
+    ht_doc_destroy(all);
     if (!st) st = ht_builtin_find(kind->file, 1, kind->what, name, err, &doc, &entry);
     if (!st) st = ht_part_load(kind, entry, err, out);
     if (!st) snprintf(out, HT_NAME_BYTES, "%s", name);
