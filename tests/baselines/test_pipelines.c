@@ -351,8 +351,8 @@ START_TEST(moves_states_once)
 }
 END_TEST
 
-/* Of what crosses the three boundaries of eight micro-batches, each way, 5 + 1 + 2 tensors cost what they are sent. The graph and
-   its memory are the same. */
+/* Eight micro-batches cross three boundaries, each way: messages cost as much as 5, 1 and 2 tensors. The graph and its memory
+   are the same. */
 START_TEST(charges_what_crosses)
 {
     struct ht_scenario sc = scenario_from(

@@ -65,24 +65,19 @@ static struct reference reference_of(const struct shape &s, const floats &qkv, c
     return r;
 }
 
-static void check_as(const struct shape &s)
+static struct ht_model model_of(const struct shape &s)
 {
-    int64_t C = s.H * s.D, W = C + 2 * s.KV * s.D, n = s.B * s.T;
-    floats qkv = numbers(1, n * W, s.size, s.dtype), dout = numbers(2, n * C, 1, s.dtype);
-    for (int64_t i = 0; i < n * W; i++)
-        if (i % W < C + s.KV * s.D)
-            qkv[(size_t)i] = rounded(s.dtype, qkv[(size_t)i] + (i % W < C ? s.shift : -s.shift));
-    struct reference r = reference_of(s, qkv, dout);
     struct ht_model m = {};
-    m.width = C;
+    m.width = s.H * s.D;
     m.heads = s.H;
     m.kv_heads = s.KV;
     m.flash = s.flash;
-    struct buffer in = put(s.dtype, qkv), out = room(s.dtype, n * C), d = put(s.dtype, dout);
-    struct buffer dqkv = room(s.dtype, n * W), lse = buffer_of(s.B * s.H * s.T * 4);
-    struct buffer probs = room(s.dtype, s.flash ? 0 : s.B * s.H * s.T * s.T);
-    struct buffer small = buffer_of(ht_cuda_attention_scratch_bytes(&m, s.B, s.T, false));
-    struct buffer large = buffer_of(ht_cuda_attention_scratch_bytes(&m, s.B, s.T, true));
+    return m;
+}
+
+/* Describes a shape's attention; the buffers are the caller's. */
+static struct ht_cuda_attention attention_of(const struct shape &s)
+{
     struct ht_cuda_attention a = {};
     a.dtype = s.dtype;
     a.batch = s.B;
@@ -91,6 +86,24 @@ static void check_as(const struct shape &s)
     a.kv_heads = s.KV;
     a.head_size = s.D;
     a.bidirectional = s.bidirectional;
+    return a;
+}
+
+static void check_as(const struct shape &s)
+{
+    int64_t C = s.H * s.D, W = C + 2 * s.KV * s.D, n = s.B * s.T;
+    floats qkv = numbers(1, n * W, s.size, s.dtype), dout = numbers(2, n * C, 1, s.dtype);
+    for (int64_t i = 0; i < n * W; i++)
+        if (i % W < C + s.KV * s.D)
+            qkv[(size_t)i] = rounded(s.dtype, qkv[(size_t)i] + (i % W < C ? s.shift : -s.shift));
+    struct reference r = reference_of(s, qkv, dout);
+    struct ht_model m = model_of(s);
+    struct buffer in = put(s.dtype, qkv), out = room(s.dtype, n * C), d = put(s.dtype, dout);
+    struct buffer dqkv = room(s.dtype, n * W), lse = buffer_of(s.B * s.H * s.T * 4);
+    struct buffer probs = room(s.dtype, s.flash ? 0 : s.B * s.H * s.T * s.T);
+    struct buffer small = buffer_of(ht_cuda_attention_scratch_bytes(&m, s.B, s.T, false));
+    struct buffer large = buffer_of(ht_cuda_attention_scratch_bytes(&m, s.B, s.T, true));
+    struct ht_cuda_attention a = attention_of(s);
     a.qkv = in.at();
     a.out = out.at();
     a.lse = s.flash ? (float *)lse.at() : NULL;
@@ -213,24 +226,13 @@ static floats gradients(const struct shape &s, struct ht_cuda_attention a, struc
 static void check_rotated(const struct shape &s)
 {
     int64_t C = s.H * s.D, W = C + 2 * s.KV * s.D, n = s.B * s.T;
-    struct ht_model m = {};
+    struct ht_model m = model_of(s);
     m.arch = HT_ARCH_LLAMA;
-    m.width = C;
-    m.heads = s.H;
-    m.kv_heads = s.KV;
-    m.flash = s.flash;
     struct buffer in = put(s.dtype, numbers(1, n * W, s.size, s.dtype)), out = room(s.dtype, n * C);
     struct buffer d = put(s.dtype, numbers(2, n * C, 1, s.dtype)), lse = buffer_of(s.B * s.H * s.T * 4);
     struct buffer probs = room(s.dtype, s.flash ? 0 : s.B * s.H * s.T * s.T);
     struct buffer scratch = buffer_of(ht_cuda_attention_scratch_bytes(&m, s.B, s.T, false));
-    struct ht_cuda_attention a = {};
-    a.dtype = s.dtype;
-    a.batch = s.B;
-    a.seq = s.T;
-    a.heads = s.H;
-    a.kv_heads = s.KV;
-    a.head_size = s.D;
-    a.bidirectional = s.bidirectional;
+    struct ht_cuda_attention a = attention_of(s);
     a.qkv = in.at();
     a.out = out.at();
     a.lse = s.flash ? (float *)lse.at() : NULL;
