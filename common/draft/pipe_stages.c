@@ -407,6 +407,8 @@ enum ht_status ht_pipe_check(const struct ht_scenario *scenario, const struct ht
     if (!status) status = check_zero(scenario, y, err);
     if (!status) status = check_host_blocks(scenario, y, err);
     if (!status) status = check_crossing(scenario, y, err);
+    if (!status && y->posts && !y->blocking_sends)
+        status = ht_fail(err, HT_BAD_INPUT, "posts is 1 where no pass waits for a send; expected 0");
     if (!status && y->transposed && y->zero)
         status = ht_fail(err, HT_BAD_INPUT, "gradients are rearranged beside zero=%d; expected one of them", y->zero);
     if (status) return status;

@@ -263,6 +263,11 @@ START_TEST(refuses_blocks)
         ck_assert_msg(strstr(err.text, cases[i].says), "'%s' lacks '%s'", err.text, cases[i].says);
         ht_plan_free(&plan);
     }
+    struct ht_plan plan = {0};
+    struct ht_error err = {0};
+    ck_assert_int_eq(plan_with(&ht_interleaved, &sc, "posts=1", &err, &plan), HT_BAD_INPUT);
+    ck_assert_str_eq(err.text, "posts is 1 where no pass waits for a send; expected 0");
+    ht_plan_free(&plan);
     ht_scenario_free(&sc);
 }
 END_TEST
