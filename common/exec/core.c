@@ -25,39 +25,38 @@ static bool is_open(const struct ht_core *c, int32_t iteration)
 
 /* ---- ready lanes: a heap by next candidate ---------------------------------------------------------------------- */
 
-/* Returns true when the lane is idle and its first issued op waits for nothing, except perhaps other members of its
-   group. */
-static bool may_try_start(const struct ht_core *c, const struct lane *l)
-{
-    if (!l->n_queue || l->running) return false;
-    const struct slot *sl = &c->slots[l->queue[0].iteration & 1];
-    return !sl->ops[l->queue[0].op].pending && sl->ops[l->queue[0].op].state != AT_START;
-}
+/* What a lane's turn would be. */
+enum candidate { NOTHING, START, ISSUE };
 
-static bool lane_candidate(const struct ht_core *c, const struct lane *l, uint64_t *key)
+/* Returns the lane's candidate, and its place in the safe sequence. START: the lane is idle and its first issued op waits for
+   nothing, except perhaps other members of its group. */
+static inline enum candidate candidate_of(const struct ht_core *c, const struct lane *l, uint64_t *key)
 {
-    if (may_try_start(c, l)) {
-        *key = key_of(l->queue[0].iteration, l->queue[0].op);
-        return true;
+    if (l->n_queue && !l->running) {
+        struct issued first = l->queue[0];
+        struct op_state state = c->slots[first.iteration & 1].ops[first.op];
+        if (!state.pending && state.state != AT_START) {
+            *key = key_of(first.iteration, first.op);
+            return START;
+        }
     }
-    if (l->n_queue > l->ahead) return false;
+    if (l->n_queue > l->ahead) return NOTHING;
     if (l->fifo) {
-        int32_t op = l->next_op;
-        if (op < 0 || !is_open(c, l->iteration)) return false;
-        if (l->ahead == 0 && c->slots[l->iteration & 1].ops[op].pending) return false;
-        *key = key_of(l->iteration, op);
-        return true;
+        if (l->next_op < 0 || !is_open(c, l->iteration)) return NOTHING;
+        if (l->ahead == 0 && c->slots[l->iteration & 1].ops[l->next_op].pending) return NOTHING;
+        *key = key_of(l->iteration, l->next_op);
+        return ISSUE;
     }
-    if (!l->n_heap) return false;
+    if (!l->n_heap) return NOTHING;
     *key = key_of(l->heap[0].iteration, l->heap[0].op);
-    return true;
+    return ISSUE;
 }
 
-static void make_ready(struct ht_core *c, int32_t lane)
+/* Readies a lane with a candidate. */
+static inline void push_ready(struct ht_core *c, int32_t lane, uint64_t key)
 {
     struct lane *l = &c->lanes[lane];
-    uint64_t key;
-    if (!lane_candidate(c, l, &key) || (l->is_ready && l->ready_key == key)) return;
+    if (l->is_ready && l->ready_key == key) return;
     l->is_ready = true;
     l->ready_key = key;
     HT_RESERVE(c->ready_lanes, c->ready_cap, c->n_ready + 1);
@@ -67,7 +66,14 @@ static void make_ready(struct ht_core *c, int32_t lane)
     c->ready_lanes[i] = (struct ready_lane){key, lane};
 }
 
-static struct ready_lane pop_ready(struct ht_core *c)
+/* Readies the lane if it has a candidate. */
+static inline void make_ready(struct ht_core *c, int32_t lane)
+{
+    uint64_t key;
+    if (candidate_of(c, &c->lanes[lane], &key) != NOTHING) push_ready(c, lane, key);
+}
+
+static inline struct ready_lane pop_ready(struct ht_core *c)
 {
     struct ready_lane top = c->ready_lanes[0], last = c->ready_lanes[--c->n_ready];
     int64_t i = 0;
@@ -108,21 +114,6 @@ static bool arrive_at_start(struct ht_core *c, struct lane *l)
         if (c->info[m].mine) sl->ops[m].state = GO, left--;
     ready_others(c, op);
     return true;
-}
-
-int32_t ht_core_next_ready(struct ht_core *c)
-{
-    while (c->n_ready) {
-        struct ready_lane p = pop_ready(c);
-        struct lane *l = &c->lanes[p.lane];
-        if (!l->is_ready || l->ready_key != p.key) continue; /* superseded */
-        l->is_ready = false;
-        uint64_t key;
-        if (!lane_candidate(c, l, &key)) continue;
-        if (key == p.key && (!may_try_start(c, l) || arrive_at_start(c, l))) return p.lane;
-        make_ready(c, p.lane); /* the lane has another candidate by now, which takes its turn */
-    }
-    return -1;
 }
 
 /* ---- ready ops of PRIORITY lanes ------------------------------------------------------------------------------- */
@@ -267,8 +258,7 @@ int64_t ht_core_finish(struct ht_core *c, struct ht_inst inst)
     int32_t lane = (int32_t)c->info[inst.op].lane;
     struct lane *l = &c->lanes[lane];
     l->running = false;
-    l->n_queue--;
-    memmove(l->queue, l->queue + 1, sizeof(*l->queue) * (size_t)l->n_queue);
+    if (--l->n_queue) memmove(l->queue, l->queue + 1, sizeof(*l->queue) * (size_t)l->n_queue);
     int64_t seq = c->seq++;
     ht_grants_release(c->grants, inst.iteration, inst.op);
     done(c, inst.iteration, inst.op);
@@ -336,13 +326,13 @@ static int64_t member_seq(const struct ht_core *c, const struct slot *sl, int32_
 }
 
 /* Issues an op that has its memory. An op alone has just been granted. */
-static void issue_op(struct ht_core *c, struct lane *l, int32_t iteration, int32_t op, struct ht_inst *inst)
+static inline void issue_op(struct ht_core *c, struct lane *l, int32_t iteration, int32_t op, struct ht_turn *turn)
 {
     struct slot *sl = slot_of(c, iteration);
-    int64_t seq = c->info[op].group < 0 ? c->seq - 1 : member_seq(c, sl, op);
+    turn->grant_seq = c->info[op].group < 0 ? c->seq - 1 : member_seq(c, sl, op);
+    turn->inst = (struct ht_inst){iteration, op};
     sl->ops[op].state = ISSUED;
-    l->queue[l->n_queue++] = (struct issued){iteration, op, seq};
-    *inst = (struct ht_inst){iteration, op};
+    l->queue[l->n_queue++] = (struct issued){iteration, op};
 }
 
 static void advance(struct lane *l)
@@ -366,13 +356,7 @@ static void fetch_ahead(const struct ht_core *c, const struct lane *l)
     __builtin_prefetch(&c->succ[c->info[next].succ_begin]);
 }
 
-int32_t ht_core_upcoming(const struct ht_core *c, int32_t lane)
-{
-    const struct lane *l = &c->lanes[lane];
-    return l->fifo && l->next + 1 < l->n_ops ? l->ops[l->next + 1] : -1;
-}
-
-static bool issue_fifo(struct ht_core *c, int32_t lane, struct ht_inst *inst)
+static bool issue_fifo(struct ht_core *c, int32_t lane, struct ht_turn *turn)
 {
     struct lane *l = &c->lanes[lane];
     while (l->n_queue <= l->ahead && l->n_ops && is_open(c, l->iteration)) {
@@ -397,16 +381,15 @@ static bool issue_fifo(struct ht_core *c, int32_t lane, struct ht_inst *inst)
             }
             if (!ask(c, lane, iteration, op)) return false;
         }
-        issue_op(c, l, iteration, op, inst);
+        issue_op(c, l, iteration, op, turn);
         advance(l);
         fetch_ahead(c, l);
-        if (l->n_queue <= l->ahead) make_ready(c, lane);
         return true;
     }
     return false;
 }
 
-static bool issue_priority(struct ht_core *c, int32_t lane, struct ht_inst *inst)
+static bool issue_priority(struct ht_core *c, int32_t lane, struct ht_turn *turn)
 {
     struct lane *l = &c->lanes[lane];
     if (l->n_queue) return false;
@@ -419,7 +402,7 @@ static bool issue_priority(struct ht_core *c, int32_t lane, struct ht_inst *inst
             done(c, r.iteration, r.op);
             skipped = true;
         } else if (ask(c, lane, r.iteration, r.op)) {
-            issue_op(c, l, r.iteration, r.op, inst);
+            issue_op(c, l, r.iteration, r.op, turn);
             issued = true;
         } else {
             HT_PUSH(l->denied, n_denied, l->denied_cap, r);
@@ -441,24 +424,55 @@ static void fetch_successors(const struct ht_core *c, int32_t op, const struct s
     }
 }
 
-bool ht_core_issue(struct ht_core *c, int32_t lane, struct ht_inst *inst)
+/* Starts the lane's first issued op, which may start. */
+static inline void start(struct ht_core *c, struct lane *l)
 {
-    return c->lanes[lane].fifo ? issue_fifo(c, lane, inst) : issue_priority(c, lane, inst);
+    struct issued first = l->queue[0];
+    struct slot *sl = slot_of(c, first.iteration);
+    sl->ops[first.op].state = RUNNING;
+    l->running = true;
+    fetch_successors(c, first.op, sl);
 }
 
-bool ht_core_start(struct ht_core *c, int32_t lane, struct ht_inst *inst)
+/* Issues the lane's next op if the rules allow it, and starts it if it may. */
+static inline bool issue(struct ht_core *c, struct lane *l, int32_t lane, struct ht_turn *turn)
 {
-    struct lane *l = &c->lanes[lane];
-    if (l->running || !l->n_queue) return false;
-    int32_t iteration = l->queue[0].iteration, op = l->queue[0].op;
-    struct slot *sl = slot_of(c, iteration);
-    if (sl->ops[op].pending || !arrive_at_start(c, l)) return false;
-    sl->ops[op].state = RUNNING;
-    l->running = true;
-    fetch_successors(c, op, sl);
-    if (l->n_queue <= l->ahead) make_ready(c, lane);
-    *inst = (struct ht_inst){iteration, op};
+    if (!(l->fifo ? issue_fifo(c, lane, turn) : issue_priority(c, lane, turn))) return false;
+    turn->issued = true;
+    /* Had an op before it been able to start, that would have been the turn. */
+    bool first = l->n_queue == 1 && !slot_of(c, turn->inst.iteration)->ops[turn->inst.op].pending;
+    turn->started = first && arrive_at_start(c, l);
+    if (turn->started) start(c, l);
     return true;
+}
+
+bool ht_core_turn(struct ht_core *c, struct ht_turn *turn)
+{
+    *turn = (struct ht_turn){0};
+    while (c->n_ready) {
+        struct ready_lane p = pop_ready(c);
+        struct lane *l = &c->lanes[p.lane];
+        if (!l->is_ready || l->ready_key != p.key) continue; /* superseded */
+        l->is_ready = false;
+        uint64_t key;
+        enum candidate candidate = candidate_of(c, l, &key);
+        if (candidate == NOTHING) continue;
+        if (key != p.key) {
+            push_ready(c, p.lane, key); /* it has another candidate by now, which takes its turn */
+        } else if (candidate == START ? !arrive_at_start(c, l) : !issue(c, l, p.lane, turn)) {
+            if (candidate == START) make_ready(c, p.lane);
+        } else {
+            turn->lane = p.lane;
+            if (candidate == START) {
+                turn->inst = (struct ht_inst){l->queue[0].iteration, l->queue[0].op};
+                turn->started = true;
+                start(c, l);
+            }
+            if (l->n_queue <= l->ahead) make_ready(c, p.lane);
+            return true;
+        }
+    }
+    return false;
 }
 
 /* ---- the rest -------------------------------------------------------------------------------------------------- */
@@ -545,14 +559,6 @@ int64_t ht_core_peak_bytes(const struct ht_core *c, int32_t space)
     return ht_grants_peak(c->grants, space);
 }
 
-int64_t ht_core_grant_seq(const struct ht_core *c, struct ht_inst i)
-{
-    const struct lane *l = &c->lanes[c->info[i.op].lane];
-    int32_t at = l->n_queue - 1;
-    while (at > 0 && (l->queue[at].op != i.op || l->queue[at].iteration != i.iteration)) at--;
-    return l->queue[at].grant_seq;
-}
-
 void ht_core_describe_stall(const struct ht_core *c, char *buf, size_t n)
 {
     size_t at = 0;
@@ -560,7 +566,7 @@ void ht_core_describe_stall(const struct ht_core *c, char *buf, size_t n)
     for (int32_t lane = 0; lane < c->s->n_lanes && at + 96 < n; lane++) {
         const struct lane *l = &c->lanes[lane];
         uint64_t key;
-        if (l->running || !lane_candidate(c, l, &key)) continue;
+        if (l->running || candidate_of(c, l, &key) == NOTHING) continue;
         char label[64], space[32];
         int32_t op = (int32_t)(uint32_t)key;
         int written = snprintf(buf + at, n - at, "%s%s of rank %d: %s waits for %d dependencies", at ? "; " : "",

@@ -5,10 +5,10 @@
  * of time or data. It is not thread-safe: the simulator is single-threaded, and the real executor holds one lock around
  * each call (all of them are short).
  *
- *     while ((lane = ht_core_next_ready(core)) >= 0) {
- *         if (ht_core_start(core, lane, &inst)) ...          run it; then ht_core_finish(core, inst) readies lanes
- *         else if (ht_core_issue(core, lane, &inst)) ...     memory was granted; now try ht_core_start
- *     }                                                      the lane becomes ready again if it may go on
+ *     while (ht_core_turn(core, &turn)) {
+ *         if (turn.issued) ...         memory was granted
+ *         if (turn.started) ...        run turn.inst; then ht_core_finish(core, turn.inst) readies lanes
+ *     }
  *
  * common/exec/README.md states the rules. In short:
  *
@@ -50,29 +50,28 @@ enum ht_status ht_core_create(const struct ht_schedule *s, struct ht_core_option
                               struct ht_core **out);
 void ht_core_destroy(struct ht_core *core);
 
-/* Issues the lane's next op if the rules allow it. Returns false when nothing can be issued on this lane now. Skips ops
-   whose `when` is false. Issues a whole group at once, and then returns true once for each member. */
-bool ht_core_issue(struct ht_core *core, int32_t lane, struct ht_inst *inst);
+/* What a lane's turn did. */
+struct ht_turn {
+    struct ht_inst inst;
+    int32_t lane;
+    bool issued;       /* it has its memory. The members of a group have theirs at once, and are issued in a turn each */
+    bool started;      /* it may run */
+    int64_t grant_seq; /* of an issued op: its grant's number in the common order of grants and releases */
+};
 
-/* Starts the lane's first issued op. Returns false when it may not start yet. */
-bool ht_core_start(struct ht_core *core, int32_t lane, struct ht_inst *inst);
+/*
+ * Takes the turn of one lane: starts its first issued op, or else issues its next op, and starts that if it may. Skips ops
+ * whose `when` is false. Returns false when no lane can start or issue anything.
+ *
+ * Of the lanes on which something may be possible it takes the one whose next candidate comes first in the safe sequence
+ * (smallest iteration, then id; a PRIORITY lane's candidate is the ready op that it prefers). So while any lane can issue or
+ * start anything, the lane with the smallest candidate goes first.
+ */
+bool ht_core_turn(struct ht_core *core, struct ht_turn *turn);
 
 /* Ends a running op: frees what it releases, counts down its successors, readies lanes. Returns the number of this
    release in the common order of grants and releases. */
 int64_t ht_core_finish(struct ht_core *core, struct ht_inst inst);
-
-/*
- * Takes one ready lane, on which issue or start may now succeed, or returns -1.
- *
- * Of the ready lanes it takes the one whose next candidate comes first in the safe sequence (smallest iteration, then
- * id; a PRIORITY lane's candidate is the ready op that it prefers). Serving each lane before the next is taken gives
- * the simulator's rule: while any lane can issue or start anything, the lane with the smallest candidate goes first.
- * Every lane is ready after creation.
- */
-int32_t ht_core_next_ready(struct ht_core *core);
-
-/* Returns an op that a FIFO lane reaches soon, as a hint what to prefetch, or -1. */
-int32_t ht_core_upcoming(const struct ht_core *core, int32_t lane);
 
 /* Reports a validate op's outcome, before ht_core_finish of that op. An iteration is ok until one of its validate ops
    says that it is not. */
@@ -118,10 +117,6 @@ int32_t ht_core_own_ended(const struct ht_core *core);
 
 /* Returns the most bytes that were granted and not yet released in the space, each tensor rounded up to 512. */
 int64_t ht_core_peak_bytes(const struct ht_core *core, int32_t space);
-
-/* Returns the number of an issued, unfinished op's grant. Every grant of an op and every finish takes the next
-   number. */
-int64_t ht_core_grant_seq(const struct ht_core *core, struct ht_inst inst);
 
 /* Writes one line that says what every unfinished lane waits for: a bug report for a stalled run. */
 void ht_core_describe_stall(const struct ht_core *core, char *buf, size_t n);

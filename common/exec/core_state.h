@@ -61,7 +61,6 @@ struct group_state {
 /* An issued op. */
 struct issued {
     int32_t iteration, op;
-    int64_t grant_seq;
 };
 
 /* Holds a lane. The core reads the fields up to `ops`, 64 bytes, on each turn. */

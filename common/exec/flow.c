@@ -12,6 +12,7 @@
 #include "common/exec/flow.h"
 
 #include "common/base/array.h"
+#include "common/base/minmax.h"
 
 #include <assert.h>
 #include <stdbool.h>
@@ -111,8 +112,8 @@ static uint64_t charge(uint64_t rate, uint32_t weight)
     return (rate * weight + ((1u << HT_FLOW_WEIGHT_BITS) - 1)) >> HT_FLOW_WEIGHT_BITS;
 }
 
-/* Marks an edited resource for settling if it was or has become tight. */
-static void mark_if_tight(struct ht_flows *f, int32_t r)
+/* Marks an edited resource for settling if it was or has become tight. Returns true if it has. */
+static bool mark_if_tight(struct ht_flows *f, int32_t r)
 {
     struct resource *res = &f->resources[r];
     uint64_t unit = (res->weight + ((1u << HT_FLOW_WEIGHT_BITS) - 1)) >> HT_FLOW_WEIGHT_BITS;
@@ -122,9 +123,10 @@ static void mark_if_tight(struct ht_flows *f, int32_t r)
         f->marked[f->n_marked++] = r;
     }
     res->tight = tight;
+    return tight;
 }
 
-void ht_flows_start(struct ht_flows *f, int32_t slot, int64_t now_ns, int64_t cost_ns, int64_t cap,
+bool ht_flows_start(struct ht_flows *f, int32_t slot, int64_t now_ns, int64_t cost_ns, int64_t cap,
                     const struct ht_flow_use *uses, int32_t n_uses)
 {
     assert(slot >= 0 && slot < f->n_slots && n_uses <= f->max_uses && cost_ns > 0 && cost_ns < HT_FLOW_MAX_NS);
@@ -132,11 +134,13 @@ void ht_flows_start(struct ht_flows *f, int32_t slot, int64_t now_ns, int64_t co
     assert(!flow->uses);
     *flow = (struct flow){.uses = uses,
                           .n_uses = n_uses,
-                          .is_new = true,
                           .cap = (uint64_t)cap,
+                          .speed = FULL_SPEED,
+                          .rate = (uint64_t)cap,
                           .left = cost_ns << HT_FLOW_SPEED_BITS,
-                          .at_ns = now_ns};
-    f->new_flows[f->n_new++] = slot;
+                          .at_ns = now_ns,
+                          .end_ns = ht_min(now_ns + cost_ns, HT_FLOW_NEVER_NS)};
+    bool tight = false;
     for (int32_t k = 0; k < n_uses; k++) {
         struct resource *r = &f->resources[uses[k].resource];
         f->position[(int64_t)slot * f->max_uses + k] = r->n;
@@ -144,8 +148,11 @@ void ht_flows_start(struct ht_flows *f, int32_t slot, int64_t now_ns, int64_t co
         r->members[r->n++] = (struct member){.slot = slot, .use = k};
         r->demand += charge(cap > 0 ? (uint64_t)cap : 1, uses[k].weight);
         r->weight += uses[k].weight;
-        mark_if_tight(f, uses[k].resource);
+        tight |= mark_if_tight(f, uses[k].resource);
     }
+    flow->is_new = tight;
+    if (tight) f->new_flows[f->n_new++] = slot;
+    return !tight;
 }
 
 void ht_flows_finish(struct ht_flows *f, int32_t slot)

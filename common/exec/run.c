@@ -160,20 +160,6 @@ static void fail(struct run *r, struct lane *self, enum ht_status status, const 
     end_run(r, self, &e);
 }
 
-/* Starts the lane's next op as l->inst. Returns false if the core has no op for the lane now. The core may issue an op
-   ahead for a busy lane, too. */
-static bool start_op(struct run *r, struct lane *l, int64_t now, enum ht_status *status, struct ht_error *err)
-{
-    struct ht_inst inst;
-    if (ht_core_start(r->core, l->id, &l->inst)) return true;
-    if (!ht_core_issue(r->core, l->id, &inst)) return false;
-    event_of(r, inst)->issue_ns = now;
-    event_of(r, inst)->grant_seq = ht_core_grant_seq(r->core, inst);
-    *status = ht_slots_allocate(r->slots, inst, err);
-    if (*status == HT_OK) ht_ahead_issued(r->ahead, inst);
-    return *status == HT_OK && ht_core_start(r->core, l->id, &l->inst);
-}
-
 /* Returns true if Ctrl-C cuts the run between two iterations. Stopping at once would leave a collective that has begun on another
    node, or is enqueued on one rank alone, waiting for ever. */
 static bool cuts(const struct run *r)
@@ -192,11 +178,21 @@ static void cut(struct run *r)
     if (r->o->link) ht_node_link_cut(r->o->link, iterations);
 }
 
-/* Gives the lane its next op, if there is one. */
-static enum ht_status serve(struct run *r, struct lane *self, struct lane *l, int64_t now, struct ht_error *err)
+/* Gives an issued op its buffers, and a lane the op that starts. The core may issue an op ahead for a busy lane. */
+static enum ht_status serve(struct run *r, struct lane *self, const struct ht_turn *turn, int64_t now,
+                            struct ht_error *err)
 {
     enum ht_status status = HT_OK;
-    if (!start_op(r, l, now, &status, err)) return status;
+    struct lane *l = &r->lanes[turn->lane];
+    if (turn->issued) {
+        event_of(r, turn->inst)->issue_ns = now;
+        event_of(r, turn->inst)->grant_seq = turn->grant_seq;
+        status = ht_slots_allocate(r->slots, turn->inst, err);
+        if (status) return status;
+        ht_ahead_issued(r->ahead, turn->inst);
+    }
+    if (!turn->started) return HT_OK;
+    l->inst = turn->inst;
     status = ht_slots_resolve(r->slots, l->inst, l->buffers, &l->n_buffers, err);
     if (status) return status;
     l->busy = true;
@@ -217,8 +213,8 @@ static void dispatch(struct run *r, struct lane *self, int64_t now)
         end_run(r, self, &err);
         return;
     }
-    for (int32_t lane; (lane = ht_core_next_ready(r->core)) >= 0;) {
-        enum ht_status status = serve(r, self, &r->lanes[lane], now, &err);
+    for (struct ht_turn turn; ht_core_turn(r->core, &turn);) {
+        enum ht_status status = serve(r, self, &turn, now, &err);
         if (status) {
             fail(r, self, status, &err);
             return;

@@ -44,7 +44,6 @@ struct sim {
     int64_t *running;                /* [n_lanes] id_of the issue group that runs in the lane's slot */
     int32_t *changed;                /* [n_lanes] scratch */
     int64_t now_ns;
-    bool unsettled;
 };
 
 /* Returns the id of an issue group in the heap: ordered as (iteration, first op), and taken apart without a division. */
@@ -71,46 +70,29 @@ static void begin(struct sim *sim, int32_t lane, struct ht_inst inst)
     int64_t cost =
         ht_sim_jitter(kind->cost_ns, sim->options->jitter_percent, sim->options->seed, (uint64_t)event_of(sim, inst));
     int64_t id = sim->running[lane] = id_of(inst);
-    if (kind->flow == HT_SIM_NO_FLOW) {
-        ht_sim_heap_set(&sim->heap, (struct ht_sim_entry){sim->now_ns + cost, id, lane});
-        return;
+    if (kind->flow != HT_SIM_NO_FLOW) {
+        const struct ht_sim_flow *flow = &sim->groups.flows[kind->flow];
+        int64_t cap = flow->cap;
+        if (sim->options->jitter_percent) {
+            if (cost < flow->need_ns) cost = flow->need_ns;
+            if (!flow->of_cores) cap = ht_flow_per_giga(flow->largest, cost);
+        }
+        if (!ht_flows_start(sim->flows, lane, sim->now_ns, cost, cap, sim->groups.uses + flow->uses_begin,
+                            flow->n_uses))
+            return; /* settle() tells when it ends */
     }
-    const struct ht_sim_flow *flow = &sim->groups.flows[kind->flow];
-    int64_t cap = flow->cap;
-    if (sim->options->jitter_percent) {
-        if (cost < flow->need_ns) cost = flow->need_ns;
-        if (!flow->of_cores) cap = ht_flow_per_giga(flow->largest, cost);
-    }
-    ht_flows_start(sim->flows, lane, sim->now_ns, cost, cap, sim->groups.uses + flow->uses_begin, flow->n_uses);
-    sim->unsettled = true;
-}
-
-/* Prefetches what begin() reads and writes of an op that comes soon. */
-static void fetch(const struct sim *sim, int32_t op, int32_t iteration)
-{
-    if (op < 0) return;
-    __builtin_prefetch(&sim->groups.kind_of[op]);
-    if (!sim->events) return;
-    const struct ht_trace_event *e = &sim->events[(int64_t)iteration * sim->s->n_ops + op];
-    __builtin_prefetch(e, 1);
-    __builtin_prefetch((const char *)(e + 1) - 1, 1);
+    ht_sim_heap_set(&sim->heap, (struct ht_sim_entry){sim->now_ns + cost, id, lane});
 }
 
 static void dispatch(struct sim *sim)
 {
-    struct ht_inst inst;
-    for (int32_t lane; (lane = ht_core_next_ready(sim->core)) >= 0;) {
-        if (!ht_core_start(sim->core, lane, &inst)) {
-            if (!ht_core_issue(sim->core, lane, &inst)) continue;
-            if (sim->events) {
-                struct ht_trace_event *e = &sim->events[event_of(sim, inst)];
-                e->issue_ns = sim->now_ns;
-                e->grant_seq = ht_core_grant_seq(sim->core, inst);
-            }
-            fetch(sim, ht_core_upcoming(sim->core, lane), inst.iteration);
-            if (!ht_core_start(sim->core, lane, &inst)) continue;
+    for (struct ht_turn turn; ht_core_turn(sim->core, &turn);) {
+        if (turn.issued && sim->events) {
+            struct ht_trace_event *e = &sim->events[event_of(sim, turn.inst)];
+            e->issue_ns = sim->now_ns;
+            e->grant_seq = turn.grant_seq;
         }
-        begin(sim, lane, inst);
+        if (turn.started) begin(sim, turn.lane, turn.inst);
     }
 }
 
@@ -118,10 +100,7 @@ static void end(struct sim *sim, struct ht_sim_entry entry)
 {
     int32_t iteration = (int32_t)(entry.id >> 32), first = (int32_t)entry.id;
     const struct ht_sim_kind *kind = ht_sim_kind_of(&sim->groups, first);
-    if (kind->flow >= 0) {
-        ht_flows_finish(sim->flows, entry.slot);
-        sim->unsettled = true;
-    }
+    if (kind->flow >= 0) ht_flows_finish(sim->flows, entry.slot);
     for (int32_t op = first, stop = first + kind->size; op < stop; op++) {
         if (sim->options->bad && sim->s->ops[op].kind == HT_OP_VALIDATE)
             ht_core_set_control(sim->core, iteration, !sim->options->bad[iteration]);
@@ -136,7 +115,6 @@ static void end(struct sim *sim, struct ht_sim_entry entry)
 
 static void settle(struct sim *sim)
 {
-    sim->unsettled = false;
     int32_t n = ht_flows_settle(sim->flows, sim->now_ns, sim->changed);
     for (int32_t i = 0; i < n; i++) {
         int32_t slot = sim->changed[i];
@@ -208,7 +186,7 @@ static enum ht_status loop(struct sim *sim, struct ht_error *err)
     dispatch(sim);
     for (int64_t rounds = 1; !(answered = is_answered(sim)); rounds++) {
         /* While more ends are due at now, sharing before them would have no effect. */
-        if (sim->unsettled && !(sim->heap.n && sim->heap.entries[0].time_ns == sim->now_ns)) settle(sim);
+        if (!(sim->heap.n && sim->heap.entries[0].time_ns == sim->now_ns)) settle(sim);
         if (!sim->heap.n) break;
         sim->now_ns = sim->heap.entries[0].time_ns;
         if (sim->now_ns >= HT_FLOW_NEVER_NS)

@@ -33,13 +33,8 @@ static int ran_with(bool first_ok, bool second_ok, bool second_ends_first)
     struct ht_inst open[2], inst;
     int ran = 0, n_open = 0; /* bit 2 k: the ok op of iteration k ran; bit 2 k + 1: the bad one */
     while (!ht_core_done(core)) {
-        int32_t lane;
-        while ((lane = ht_core_next_ready(core)) >= 0) {
-            if (!ht_core_start(core, lane, &inst) &&
-                !(ht_core_issue(core, lane, &inst) && ht_core_start(core, lane, &inst)))
-                continue;
-            open[n_open++] = inst;
-        }
+        for (struct ht_turn turn; ht_core_turn(core, &turn);)
+            if (turn.started) open[n_open++] = turn.inst;
         ck_assert_int_gt(n_open, 0);
         int pick = n_open == 2 && (open[0].op == 1) != second_ends_first;
         inst = open[pick];
