@@ -3,6 +3,7 @@
 
 #include "common/base/array.h"
 #include "common/exec/core_state.h"
+#include "common/exec/grant_rule.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,5 @@
-/* The memory rule at work: asks, grants and releases, with the window and its tree. grant_build.c creates what it reads. */
+/* The window of a space and its tree: where groups are granted beyond the frontier. grant_rule.h has the rule, grant_build.c creates
+   what it reads. */
 #include "common/exec/grant_state.h"
 
 #include "common/base/array.h"
@@ -6,8 +7,6 @@
 #include <stdlib.h>
 
 #define NONE (INT64_MIN / 4) /* `best` of a node without ungranted places: survives adding any sum of bytes */
-
-/* ---- window and tree ------------------------------------------------------------------------------------------- */
 
 static struct granted *granted_at(const struct space *sp, int64_t place)
 {
@@ -26,11 +25,10 @@ static struct node leaf(const struct space *sp, int64_t place)
     return x->alloc < 0 ? (struct node){0, sp->need[place % sp->n]} : (struct node){x->net, NONE};
 }
 
-/* Updates the tree, if there is one, after a change of a place's group. */
+/* Updates the tree after a change of a place's group. */
 static void update(struct space *sp, int64_t place)
 {
     struct node *t = sp->tree;
-    if (!t) return;
     int64_t i = sp->window + (place & (sp->window - 1));
     t[i] = leaf(sp, place);
     for (i /= 2; i >= 1; i /= 2) t[i] = join(t[2 * i], t[2 * i + 1]);
@@ -94,8 +92,7 @@ static int64_t search_places(struct search *q, const struct space *sp, int64_t f
     return slot < 0 ? -1 : from + ((slot - first) & (sp->window - 1));
 }
 
-/* Returns the last ungranted place before `place` whose group could not run beside `bytes` more; -1: none. */
-static int64_t last_blocked(struct ht_grants *g, struct space *sp, int64_t place, int64_t bytes, int64_t most)
+int64_t ht_grants_last_blocked(struct ht_grants *g, struct space *sp, int64_t place, int64_t bytes, int64_t most)
 {
     widen(sp, place);
     if (!sp->need) ht_grants_list_needs(g);
@@ -106,117 +103,29 @@ static int64_t last_blocked(struct ht_grants *g, struct space *sp, int64_t place
     return search_places(&q, sp, sp->frontier, place);
 }
 
-/* ---- asking, granting, releasing ------------------------------------------------------------------------------- */
-
-static void mark_changed(struct ht_grants *g, struct space *sp)
-{
-    sp->wake_live = INT64_MIN;
-    sp->wake_frontier = INT64_MAX;
-    if (sp->changed) return;
-    sp->changed = true;
-    g->changed[g->n_changed++] = (int32_t)(sp - g->spaces);
-}
-
-static int64_t place_of(const struct space *sp, int32_t iteration, const struct amount *t)
-{
-    return (int64_t)iteration * sp->n + t->position;
-}
-
-/* Returns true when t's group may have its bytes: equation (*) of the header. Otherwise notes when that may change. */
-static bool is_allowed(struct ht_grants *g, struct space *sp, int32_t iteration, const struct amount *t, int64_t bytes,
-                       bool waits)
-{
-    int64_t most = waits ? sp->order : sp->capacity;
-    if (bytes == 0) return true;
-    if (sp->live + bytes > most) {
-        if (most - bytes > sp->wake_live) sp->wake_live = most - bytes;
-        return false;
-    }
-    int64_t place = place_of(sp, iteration, t);
-    if (place == sp->frontier || bytes <= most - sp->order - sp->ahead) return true;
-    int64_t blocked = last_blocked(g, sp, place, bytes, most);
-    if (blocked >= 0 && blocked < sp->wake_frontier) sp->wake_frontier = blocked + 1;
-    return blocked < 0;
-}
-
-/* Moves the frontier past its place and all granted places behind. */
-static void advance(struct space *sp)
+void ht_grants_advance(struct space *sp)
 {
     do {
         struct granted *passed = granted_at(sp, sp->frontier);
         if (passed->alloc > 0) sp->ahead -= passed->alloc;
         passed->alloc = -1;
-        update(sp, sp->frontier++ + sp->window);
+        if (sp->tree) update(sp, sp->frontier + sp->window);
+        sp->frontier++;
     } while (granted_at(sp, sp->frontier)->alloc >= 0);
 }
 
-/* Grants `bytes` to t's group. */
-static void grant(struct ht_grants *g, int32_t iteration, const struct amount *t, int64_t bytes)
+void ht_grants_put(struct space *sp, int64_t place, int64_t bytes)
 {
-    struct space *sp = &g->spaces[g->parcels[t->parcel].space];
-    int64_t place = place_of(sp, iteration, t);
-    sp->live += bytes;
-    if (sp->live > sp->peak) sp->peak = sp->live;
-    if (place == sp->frontier) {
-        advance(sp);
-    } else {
-        widen(sp, place);
-        *granted_at(sp, place) = (struct granted){bytes, bytes};
-        sp->ahead += bytes;
-        update(sp, place);
-    }
-    /* It no longer limits the groups behind it. */
-    if (place >= sp->wake_frontier - 1 || sp->frontier >= sp->wake_frontier) mark_changed(g, sp);
+    if (place - sp->frontier >= sp->window) widen(sp, place);
+    *granted_at(sp, place) = (struct granted){bytes, bytes};
+    sp->ahead += bytes;
+    if (sp->tree) update(sp, place);
 }
 
-int32_t ht_grants_ask(struct ht_grants *g, int32_t iteration, int32_t first, bool waits)
+void ht_grants_less(struct space *sp, int64_t place, int64_t bytes)
 {
-    const struct amount *begin = g->amounts + g->begin[first], *end = g->amounts + g->begin[first + 1];
-    for (const struct amount *t = begin; t < end && !t->release; t++) {
-        const struct parcel *p = &g->parcels[t->parcel];
-        if (!is_allowed(g, &g->spaces[p->space], iteration, t, p->bytes, waits)) return p->space;
-    }
-    for (const struct amount *t = begin; t < end && !t->release; t++)
-        grant(g, iteration, t, g->parcels[t->parcel].bytes);
-    return -1;
-}
-
-void ht_grants_fetch(const struct ht_grants *g, int32_t next, int32_t later)
-{
-    __builtin_prefetch(&g->begin[later]);
-    __builtin_prefetch(&g->amounts[g->begin[next]]);
-}
-
-void ht_grants_skip(struct ht_grants *g, int32_t iteration, int32_t first)
-{
-    const struct amount *end = g->amounts + g->begin[first + 1];
-    for (const struct amount *t = g->amounts + g->begin[first]; t < end && !t->release; t++) grant(g, iteration, t, 0);
-}
-
-void ht_grants_release(struct ht_grants *g, int32_t iteration, int32_t op)
-{
-    const struct amount *t = g->amounts + g->begin[op], *end = g->amounts + g->begin[op + 1];
-    while (t < end && !t->release) t++;
-    for (; t < end; t++) {
-        const struct parcel *p = &g->parcels[t->parcel];
-        struct space *sp = &g->spaces[p->space];
-        int64_t place = place_of(sp, iteration, t);
-        bool beyond = place > sp->frontier;
-        sp->live -= p->bytes;
-        if (beyond) {
-            granted_at(sp, place)->net -= p->bytes;
-            update(sp, place);
-        }
-        if (sp->live <= sp->wake_live || (beyond && sp->wake_frontier < INT64_MAX)) mark_changed(g, sp);
-    }
-}
-
-int32_t ht_grants_next_changed(struct ht_grants *g)
-{
-    if (!g->n_changed) return -1;
-    int32_t space = g->changed[--g->n_changed];
-    g->spaces[space].changed = false;
-    return space;
+    granted_at(sp, place)->net -= bytes;
+    if (sp->tree) update(sp, place);
 }
 
 int64_t ht_grants_peak(const struct ht_grants *g, int32_t space)

@@ -47,20 +47,6 @@ enum ht_status ht_grants_create(const struct ht_schedule *s, int32_t node, struc
                                 struct ht_grants **out);
 void ht_grants_destroy(struct ht_grants *g);
 
-/* Asks for the memory of the issue group that begins with op `first` (the op, or the node's members of its group), all
-   or nothing. waits: it could not start yet. Returns -1 when granted; otherwise the space that denied it: ask again
-   after it has changed. */
-int32_t ht_grants_ask(struct ht_grants *g, int32_t iteration, int32_t first, bool waits);
-/* Skips an issue group whose `when` is false: it will neither ask nor release. */
-void ht_grants_skip(struct ht_grants *g, int32_t iteration, int32_t first);
-/* Prefetches the data of ops that ask soon: first `next`, then `later`. */
-void ht_grants_fetch(const struct ht_grants *g, int32_t next, int32_t later);
-/* Frees what an ended op releases. */
-void ht_grants_release(struct ht_grants *g, int32_t iteration, int32_t op);
-
-/* Takes a space that may now grant what it denied before, or returns -1. */
-int32_t ht_grants_next_changed(struct ht_grants *g);
-
 /* Returns the most bytes that were live at once. */
 int64_t ht_grants_peak(const struct ht_grants *g, int32_t space);
 

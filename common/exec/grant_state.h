@@ -57,6 +57,15 @@ struct ht_grants {
 /* Gives the space an empty window. */
 void ht_grants_open_window(struct space *sp, int32_t window);
 
+/* Moves the frontier past its place, which is granted now, and all granted places behind. */
+void ht_grants_advance(struct space *sp);
+/* Puts a group that is granted `bytes` beyond the frontier into the window. */
+void ht_grants_put(struct space *sp, int64_t place, int64_t bytes);
+/* Notes that a group beyond the frontier has released `bytes`. */
+void ht_grants_less(struct space *sp, int64_t place, int64_t bytes);
+/* Returns the last ungranted place before `place` whose group could not run beside `bytes` more; -1: none. */
+int64_t ht_grants_last_blocked(struct ht_grants *g, struct space *sp, int64_t place, int64_t bytes, int64_t most);
+
 /* Computes what each issue group needs in each space that it touches: equation (*) of grant.h. Only trees read it, and
    most runs plant none. */
 void ht_grants_list_needs(struct ht_grants *g);

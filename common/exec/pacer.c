@@ -18,7 +18,7 @@
 #include "common/base/futex.h"
 #include "common/base/interrupt.h"
 #include "common/exec/pacer_link.h"
-#include "common/exec/sim_heap.h"
+#include "common/exec/sim_ends.h"
 #include "common/exec/sim_groups.h"
 
 #include <errno.h>
@@ -53,7 +53,7 @@ struct ht_pacer {
     double scale;
     struct ht_sim_groups groups;
     struct ht_flows *flows;
-    struct ht_sim_heap heap; /* ends in modelled time since `origin_ns`; slot: the lane of a group's first op */
+    struct ht_sim_ends ends; /* ends in modelled time since `origin_ns`; slot: the lane of a group's first op */
     int32_t *changed;        /* [n_lanes] scratch */
     int32_t *posted;         /* [n_ops] how many members of the group with this first op are posted */
     int64_t origin_ns;       /* wall clock */
@@ -162,7 +162,7 @@ static void announce(struct ht_pacer *p, int64_t id, int64_t end_ns)
 
 static void set_end(struct ht_pacer *p, int32_t slot, int64_t id, int64_t end_ns)
 {
-    ht_sim_heap_set(&p->heap, (struct ht_sim_entry){end_ns, id, slot});
+    ht_sim_ends_set(&p->ends, slot, (struct ht_sim_end){end_ns, id});
     announce(p, id, end_ns);
 }
 
@@ -183,10 +183,10 @@ static struct entry *held(const struct ht_pacer *p, int32_t iteration, int32_t o
     return is ? r : NULL;
 }
 
-static void end_group(struct ht_pacer *p, struct ht_sim_entry e)
+static void end_group(struct ht_pacer *p, int32_t slot, struct ht_sim_end e)
 {
     int32_t first = (int32_t)(e.id % p->s->n_ops), iteration = (int32_t)(e.id / p->s->n_ops);
-    if (is_flow(p, first) && !is_far(p, first)) ht_flows_finish(p->flows, e.slot);
+    if (is_flow(p, first) && !is_far(p, first)) ht_flows_finish(p->flows, slot);
     for (int32_t op = first; op < first + ht_sim_kind_of(&p->groups, first)->size; op++) {
         struct entry *r = held(p, iteration, op);
         if (r) release(r, wall_of(p, e.time_ns)); /* else its lane is another host's */
@@ -233,14 +233,15 @@ static void take_post(struct ht_pacer *p, struct entry *r, int64_t begin)
 /* Sets the end of a group that rank 0's pacer decides about, if an op of it is still held here. */
 static void take_end(struct ht_pacer *p, const struct ht_pacer_message *m)
 {
-    int32_t slot = p->s->ops[m->op].lane, at = p->heap.at[slot];
+    int32_t slot = p->s->ops[m->op].lane;
+    struct ht_sim_end before = p->ends.of_slot[slot];
     int64_t id = (int64_t)m->iteration * p->s->n_ops + m->op;
     bool any = false;
     for (int32_t op = m->op; op < m->op + ht_sim_kind_of(&p->groups, m->op)->size; op++)
         any |= held(p, m->iteration, op) != NULL;
     if (!any) return;
     /* The slot's lane is another host's, and that has gone on already: so the group before has ended. */
-    if (at >= 0 && p->heap.entries[at].id != id) end_group(p, p->heap.entries[at]);
+    if (before.time_ns < HT_SIM_NO_END && before.id != id) end_group(p, slot, before);
     set_end(p, slot, id, modelled_ns(p, m->at_ns));
 }
 
@@ -280,15 +281,16 @@ static int64_t catch_up(struct ht_pacer *p, int64_t last)
         take_messages(p);
         struct entry *post = first_post(p);
         int64_t begin = post ? modelled_ns(p, post->begin_ns) : INT64_MAX;
-        int64_t end = p->heap.n ? p->heap.entries[0].time_ns : INT64_MAX;
+        int64_t end = ht_sim_ends_next_ns(&p->ends);
         if (post && begin < last) begin = last;
         if (post && begin <= end) {
             take_post(p, post, last = begin);
         } else if (end <= now) {
-            struct ht_sim_entry e = ht_sim_heap_pop(&p->heap);
+            struct ht_sim_end e;
+            int32_t slot = ht_sim_ends_take(&p->ends, &e);
             bool flow = is_flow(p, (int32_t)(e.id % p->s->n_ops));
             if (end > last) last = end;
-            end_group(p, e);
+            end_group(p, slot, e);
             if (flow) settle(p, last);
         } else {
             return last;
@@ -311,7 +313,8 @@ static void *serve(void *arg)
         if (p->link) ht_pacer_link_tick(p->link);
         unsigned doorbell = atomic_load_explicit(&p->table->doorbell, memory_order_acquire);
         last = catch_up(p, last);
-        int64_t sleep_ns = p->heap.n ? wall_of(p, p->heap.entries[0].time_ns) - ht_now_ns() : IDLE_NS;
+        int64_t end = ht_sim_ends_next_ns(&p->ends);
+        int64_t sleep_ns = end < HT_SIM_NO_END ? wall_of(p, end) - ht_now_ns() : IDLE_NS;
         if (sleep_ns > 0) ht_futex_wait_shared(&p->table->doorbell, doorbell, sleep_ns < IDLE_NS ? sleep_ns : IDLE_NS);
     }
     atomic_store(&p->table->over, true);
@@ -325,7 +328,7 @@ static void *serve(void *arg)
 static void free_pacer(struct ht_pacer *p)
 {
     ht_flows_destroy(p->flows);
-    ht_sim_heap_free(&p->heap);
+    ht_sim_ends_free(&p->ends);
     ht_sim_groups_free(&p->groups);
     free(p->changed);
     free(p->posted);
@@ -360,7 +363,7 @@ enum ht_status ht_pacer_start(const struct ht_schedule *s, const int64_t *cost_n
     p->table = table;
     p->link = link;
     p->scale = scale;
-    ht_sim_heap_init(&p->heap, s->n_lanes);
+    ht_sim_ends_init(&p->ends, s->n_lanes);
     p->changed = HT_NEW_ARRAY(int32_t, s->n_lanes);
     p->posted = HT_NEW_ARRAY(int32_t, s->n_ops);
     enum ht_status status = ht_sim_groups_init(s, cost_ns, err, &p->groups);

@@ -5,7 +5,7 @@
  *     while anything runs:
  *         now = the earliest end
  *         all ends at now, in id order          -> core
- *         serve ready lanes until there are none -> issued, started: ends that are known at once go to the heap
+ *         serve ready lanes until there are none -> issued, started: ends that are known at once are noted
  *         share resources again                 -> ends of flows; put off while more ends are due at now
  *
  * An op without cost that starts at now ends in the next round at the same now. A run that is asked for a time only has no
@@ -18,7 +18,7 @@
 #include "common/base/minmax.h"
 #include "common/exec/core.h"
 #include "common/exec/flow.h"
-#include "common/exec/sim_heap.h"
+#include "common/exec/sim_ends.h"
 #include "common/exec/sim_groups.h"
 #include "common/exec/sim_repeat.h"
 #include "common/exec/sim_rest.h"
@@ -31,7 +31,7 @@ struct sim {
     struct ht_sim_groups groups;
     struct ht_core *core;
     struct ht_flows *flows;
-    struct ht_sim_heap heap;
+    struct ht_sim_ends ends;
     struct ht_trace_event *events;   /* of the trace; NULL: a time is asked for */
     int64_t *iteration_end_ns;       /* [iterations] */
     struct ht_sim_question question; /* last is -1 for a trace */
@@ -46,7 +46,7 @@ struct sim {
     int64_t now_ns;
 };
 
-/* Returns the id of an issue group in the heap: ordered as (iteration, first op), and taken apart without a division. */
+/* Returns the id of an issue group among the ends: ordered as (iteration, first op), and taken apart without a division. */
 static int64_t id_of(struct ht_inst first)
 {
     return (int64_t)first.iteration << 32 | first.op;
@@ -81,7 +81,7 @@ static void begin(struct sim *sim, int32_t lane, struct ht_inst inst)
                             flow->n_uses))
             return; /* settle() tells when it ends */
     }
-    ht_sim_heap_set(&sim->heap, (struct ht_sim_entry){sim->now_ns + cost, id, lane});
+    ht_sim_ends_set(&sim->ends, lane, (struct ht_sim_end){sim->now_ns + cost, id});
 }
 
 static void dispatch(struct sim *sim)
@@ -96,11 +96,12 @@ static void dispatch(struct sim *sim)
     }
 }
 
-static void end(struct sim *sim, struct ht_sim_entry entry)
+static void end(struct sim *sim)
 {
-    int32_t iteration = (int32_t)(entry.id >> 32), first = (int32_t)entry.id;
+    struct ht_sim_end entry;
+    int32_t slot = ht_sim_ends_take(&sim->ends, &entry), iteration = (int32_t)(entry.id >> 32), first = (int32_t)entry.id;
     const struct ht_sim_kind *kind = ht_sim_kind_of(&sim->groups, first);
-    if (kind->flow >= 0) ht_flows_finish(sim->flows, entry.slot);
+    if (kind->flow >= 0) ht_flows_finish(sim->flows, slot);
     for (int32_t op = first, stop = first + kind->size; op < stop; op++) {
         if (sim->options->bad && sim->s->ops[op].kind == HT_OP_VALIDATE)
             ht_core_set_control(sim->core, iteration, !sim->options->bad[iteration]);
@@ -118,13 +119,13 @@ static void settle(struct sim *sim)
     int32_t n = ht_flows_settle(sim->flows, sim->now_ns, sim->changed);
     for (int32_t i = 0; i < n; i++) {
         int32_t slot = sim->changed[i];
-        ht_sim_heap_set(&sim->heap, (struct ht_sim_entry){ht_flows_end_ns(sim->flows, slot), sim->running[slot], slot});
+        ht_sim_ends_set(&sim->ends, slot, (struct ht_sim_end){ht_flows_end_ns(sim->flows, slot), sim->running[slot]});
     }
 }
 
 static struct ht_sim_parts parts_of(const struct sim *sim)
 {
-    return (struct ht_sim_parts){sim->core, sim->flows, &sim->heap, sim->running, sim->s->n_lanes};
+    return (struct ht_sim_parts){sim->core, sim->flows, &sim->ends, sim->running, sim->s->n_lanes};
 }
 
 /* Returns when iterations 0 .. k had ended, or the latest end so far; 0 for k = -1. */
@@ -186,12 +187,13 @@ static enum ht_status loop(struct sim *sim, struct ht_error *err)
     dispatch(sim);
     for (int64_t rounds = 1; !(answered = is_answered(sim)); rounds++) {
         /* While more ends are due at now, sharing before them would have no effect. */
-        if (!(sim->heap.n && sim->heap.entries[0].time_ns == sim->now_ns)) settle(sim);
-        if (!sim->heap.n) break;
-        sim->now_ns = sim->heap.entries[0].time_ns;
+        if (ht_sim_ends_next_ns(&sim->ends) != sim->now_ns) settle(sim);
+        int64_t next_ns = ht_sim_ends_next_ns(&sim->ends);
+        if (next_ns == HT_SIM_NO_END) break;
+        sim->now_ns = next_ns;
         if (sim->now_ns >= HT_FLOW_NEVER_NS)
             return ht_fail(err, HT_BAD_INPUT, "schedule '%s': simulated time passes 146 years", s->name);
-        while (sim->heap.n && sim->heap.entries[0].time_ns == sim->now_ns) end(sim, ht_sim_heap_pop(&sim->heap));
+        while (ht_sim_ends_next_ns(&sim->ends) == sim->now_ns) end(sim);
         dispatch(sim);
         if ((rounds & 4095) != 0) continue;
         if (ht_interrupted()) return ht_fail(err, HT_INTERRUPTED, "interrupted");
@@ -239,7 +241,7 @@ static enum ht_status set_up(struct sim *sim, const int64_t *cost_ns, struct ht_
     const struct ht_schedule *s = sim->s;
     const struct ht_sim_options *o = sim->options;
     struct ht_core_options core = {.iterations = o->iterations, .issue_ahead = o->issue_ahead};
-    ht_sim_heap_init(&sim->heap, s->n_lanes);
+    ht_sim_ends_init(&sim->ends, s->n_lanes);
     sim->running = HT_NEW_ARRAY(int64_t, s->n_lanes);
     sim->changed = HT_NEW_ARRAY(int32_t, s->n_lanes);
     enum ht_status status = ht_sim_groups_init(s, cost_ns, err, &sim->groups);
@@ -262,7 +264,7 @@ static void tear_down(struct sim *sim)
 {
     ht_core_destroy(sim->core);
     ht_flows_destroy(sim->flows);
-    ht_sim_heap_free(&sim->heap);
+    ht_sim_ends_free(&sim->ends);
     ht_sim_rest_free(&sim->rest);
     ht_sim_repeat_free(&sim->repeat);
     ht_sim_groups_free(&sim->groups);

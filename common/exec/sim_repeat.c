@@ -25,9 +25,9 @@ void ht_sim_repeat_free(struct ht_sim_repeat *r)
 static void copy_lane(const struct ht_sim_parts *parts, int32_t lane, int64_t now_ns, int64_t out[OF_LANE])
 {
     int64_t first_id = (int64_t)ht_core_ended(parts->core) << 32;
-    int32_t at = parts->heap->at[lane];
-    out[0] = at >= 0 ? parts->heap->entries[at].time_ns - now_ns : -1;
-    out[1] = at >= 0 ? parts->heap->entries[at].id - first_id : -1;
+    struct ht_sim_end end = parts->ends->of_slot[lane];
+    out[0] = end.time_ns < HT_SIM_NO_END ? end.time_ns - now_ns : -1;
+    out[1] = end.time_ns < HT_SIM_NO_END ? end.id - first_id : -1;
     out[2] = ht_flows_is_running(parts->flows, lane) ? parts->running[lane] - first_id : -1;
 }
 

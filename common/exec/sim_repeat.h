@@ -24,7 +24,7 @@
 
 #include "common/exec/core.h"
 #include "common/exec/flow.h"
-#include "common/exec/sim_heap.h"
+#include "common/exec/sim_ends.h"
 #include "common/trace/trace.h"
 
 struct ht_sim_repeat {
@@ -38,7 +38,7 @@ struct ht_sim_repeat {
 struct ht_sim_parts {
     const struct ht_core *core;
     const struct ht_flows *flows;
-    const struct ht_sim_heap *heap;
+    const struct ht_sim_ends *ends;
     const int64_t *running; /* [n_lanes]: id of the issue group that runs in the lane's slot, iteration << 32 | op */
     int32_t n_lanes;
 };
