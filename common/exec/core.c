@@ -21,7 +21,13 @@ static struct slot *slot_of(struct ht_core *c, int32_t iteration)
 
 static bool is_open(const struct ht_core *c, int32_t iteration)
 {
-    return iteration < c->iterations && iteration <= c->oldest + 1;
+    return iteration < c->open_end;
+}
+
+/* Notes which iterations are open, after a change of their number or of the oldest. */
+static void set_open_end(struct ht_core *c)
+{
+    c->open_end = c->oldest < c->iterations - 1 ? c->oldest + 2 : c->iterations;
 }
 
 /* ---- ready lanes: a heap by next candidate ---------------------------------------------------------------------- */
@@ -100,7 +106,7 @@ static void ready_others(struct ht_core *c, int32_t op)
 
 /* Returns true when the lane's first issued op may start; its dependencies are done and the lane is idle. A group
    starts when its last member has come this far, which readies the others' lanes. */
-static bool arrive_at_start(struct ht_core *c, struct lane *l)
+static inline bool arrive_at_start(struct ht_core *c, struct lane *l)
 {
     int32_t op = l->queue[0].op, group = c->info[op].group;
     struct slot *sl = slot_of(c, l->queue[0].iteration);
@@ -148,7 +154,7 @@ static struct ready heap_pop(struct lane *l)
 }
 
 /* Readies the lane of an op whose last dependency has ended, if it is the op's turn. */
-static void became_ready(struct ht_core *c, int32_t iteration, int32_t op)
+static inline void became_ready(struct ht_core *c, int32_t iteration, int32_t op)
 {
     int32_t lane = (int32_t)c->info[op].lane;
     struct lane *l = &c->lanes[lane];
@@ -187,7 +193,7 @@ static void open_iteration(struct ht_core *c, int32_t iteration)
 
 /* ---- finishing ------------------------------------------------------------------------------------------------- */
 
-static void wake_waiters(struct ht_core *c)
+static inline void wake_waiters(struct ht_core *c)
 {
     for (int32_t space; (space = ht_grants_next_changed(c->grants)) >= 0;) {
         struct waiters *w = &c->waiters[space];
@@ -196,13 +202,13 @@ static void wake_waiters(struct ht_core *c)
     }
 }
 
-static void count_down(struct ht_core *c, int32_t iteration, int32_t op)
+static inline void count_down(struct ht_core *c, int32_t iteration, int32_t op)
 {
     if (--slot_of(c, iteration)->ops[op].pending == 0) became_ready(c, iteration, op);
 }
 
 /* Marks an op of any node as done and counts down its successors. */
-static void count_down_successors(struct ht_core *c, int32_t iteration, int32_t op)
+static inline void count_down_successors(struct ht_core *c, int32_t iteration, int32_t op)
 {
     slot_of(c, iteration)->ops[op].state = DONE;
     const int32_t *succ = c->succ + c->info[op].succ_begin, *end = c->succ + c->info[op + 1].succ_begin;
@@ -234,6 +240,7 @@ static void end_iterations(struct ht_core *c)
 {
     while (c->oldest < c->iterations && c->oldest < c->others_ended && slot_of(c, c->oldest)->unfinished == 0) {
         c->oldest++;
+        set_open_end(c);
         if (c->oldest + 1 < c->iterations) open_iteration(c, c->oldest + 1);
         if (c->oldest + 1 < c->iterations && c->n_early) apply_early_ends(c);
         if (c->oldest >= c->iterations) break;
@@ -241,7 +248,7 @@ static void end_iterations(struct ht_core *c)
 }
 
 /* Records that an op has ended or was skipped. */
-static void done(struct ht_core *c, int32_t iteration, int32_t op)
+static inline void done(struct ht_core *c, int32_t iteration, int32_t op)
 {
     count_down_successors(c, iteration, op);
     slot_of(c, iteration)->unfinished--;
@@ -250,7 +257,7 @@ static void done(struct ht_core *c, int32_t iteration, int32_t op)
                                            c->s->ops[op].kind != HT_OP_VALIDATE || slot_of(c, iteration)->ok};
         HT_PUSH(c->completions, c->n_completions, c->completions_cap, completion);
     }
-    end_iterations(c);
+    if (!slot_of(c, iteration)->unfinished) end_iterations(c);
     wake_waiters(c);
 }
 
@@ -279,7 +286,7 @@ static void wait_for_memory(struct ht_core *c, int32_t lane, int32_t space)
 }
 
 /* Returns true if a dependency of a member, or an issued op of a member's lane, has not ended. */
-static bool group_waits(const struct ht_core *c, const struct slot *sl, struct group g)
+static inline bool group_waits(const struct ht_core *c, const struct slot *sl, struct group g)
 {
     for (int32_t m = g.first, left = g.size; left; m++) {
         if (!c->info[m].mine) continue;
@@ -290,7 +297,7 @@ static bool group_waits(const struct ht_core *c, const struct slot *sl, struct g
 }
 
 /* Asks for the memory of an op, or of all members of its group. */
-static bool ask(struct ht_core *c, int32_t lane, int32_t iteration, int32_t op)
+static inline bool ask(struct ht_core *c, int32_t lane, int32_t iteration, int32_t op)
 {
     struct slot *sl = slot_of(c, iteration);
     struct group g = ht_core_group(c, op);
@@ -336,7 +343,7 @@ static inline void issue_op(struct ht_core *c, struct lane *l, int32_t iteration
     l->queue[l->n_queue++] = (struct issued){iteration, op};
 }
 
-static void advance(struct lane *l)
+static inline void advance(struct lane *l)
 {
     if (++l->next == l->n_ops) {
         l->next = 0;
@@ -347,7 +354,7 @@ static void advance(struct lane *l)
 
 /* Prefetches the data of the lane's next ops. A lane's ops have a known order, but each op's data lie far from the last
    one's. */
-static void fetch_ahead(const struct ht_core *c, const struct lane *l)
+static inline void fetch_ahead(const struct ht_core *c, const struct lane *l)
 {
     if (l->next + 2 >= l->n_ops || l->iteration >= c->iterations) return;
     int32_t next = l->ops[l->next + 1], later = l->ops[l->next + 2];
@@ -417,7 +424,7 @@ static bool issue_priority(struct ht_core *c, int32_t lane, struct ht_turn *turn
 }
 
 /* Prefetches what the op's end will touch: the next iteration's states are left out. */
-static void fetch_successors(const struct ht_core *c, int32_t op, const struct slot *sl)
+static inline void fetch_successors(const struct ht_core *c, int32_t op, const struct slot *sl)
 {
     for (uint32_t i = c->info[op].succ_begin; i < c->info[op + 1].succ_begin && c->succ[i] >= 0; i++) {
         __builtin_prefetch(&sl->ops[c->succ[i]], 1);
@@ -522,6 +529,7 @@ void ht_core_copy_state(const struct ht_core *c, void *state)
 void ht_core_cut(struct ht_core *c, int32_t iterations)
 {
     if (iterations < c->iterations) c->iterations = iterations;
+    set_open_end(c);
 }
 
 void ht_core_remote_end(struct ht_core *c, struct ht_inst inst, bool ok)
@@ -582,10 +590,9 @@ void ht_core_describe_stall(const struct ht_core *c, char *buf, size_t n)
 
 void ht_core_begin(struct ht_core *c)
 {
-    if (c->s->n_ops == 0) {
-        c->oldest = c->iterations;
-        return;
-    }
+    if (c->s->n_ops == 0) c->oldest = c->iterations;
+    set_open_end(c);
+    if (c->s->n_ops == 0) return;
     open_iteration(c, 0);
     if (c->iterations > 1) open_iteration(c, 1);
     end_iterations(c); /* on a node without ops, all have ended */

@@ -6,11 +6,25 @@
 #include <assert.h>
 #include <stdlib.h>
 
-/* Calls the op at the other end of an edge: counts it among its successors, if it is this node's. */
-static void count_edge(struct ht_core *c, int32_t from, int32_t to)
+/* Counts each edge among the successors of the op that it leaves, if the other end is this node's. */
+static void count_edges(struct ht_core *c, const int64_t *begin, const int32_t *from)
 {
-    c->info[from].succ_begin += c->info[to].mine;
-    c->info[from].is_remote_dep |= !c->info[to].mine && c->info[from].mine;
+    for (int32_t op = 0; op < c->s->n_ops; op++) {
+        bool mine = c->info[op].mine;
+        for (int64_t d = begin[op]; d < begin[op + 1]; d++) {
+            c->info[from[d]].succ_begin += mine;
+            c->info[from[d]].is_remote_dep |= !mine && c->info[from[d]].mine;
+        }
+    }
+}
+
+/* Lists the edges, op by op. next: 0, or -1 for edges to the next iteration, whose ops are written as ~op. */
+static void list_edges(struct ht_core *c, const int64_t *begin, const int32_t *from, int32_t next)
+{
+    for (int32_t op = 0; op < c->s->n_ops; op++) {
+        if (!c->info[op].mine) continue;
+        for (int64_t d = begin[op]; d < begin[op + 1]; d++) c->succ[c->info[from[d]].succ_begin++] = op ^ next;
+    }
 }
 
 /* Builds successor lists from dependency lists, by counting: for each op its own successors in the same iteration, then
@@ -20,22 +34,16 @@ static void list_successors(struct ht_core *c)
     const struct ht_schedule *s = c->s;
     struct info *info = c->info;
     uint32_t total = 0;
-    for (int32_t op = 0; op < s->n_ops; op++) {
-        for (int64_t d = s->deps_begin[op]; d < s->deps_begin[op + 1]; d++) count_edge(c, s->deps[d], op);
-        for (int64_t d = s->prev_begin[op]; d < s->prev_begin[op + 1]; d++) count_edge(c, s->prev[d], op);
-    }
+    count_edges(c, s->deps_begin, s->deps);
+    if (s->prev_begin[s->n_ops]) count_edges(c, s->prev_begin, s->prev);
     for (int32_t op = 0; op < s->n_ops; op++) {
         uint32_t n = info[op].succ_begin;
         info[op].succ_begin = total;
         total += n;
     }
     c->succ = HT_NEW_ARRAY(int32_t, total);
-    for (int32_t op = 0; op < s->n_ops; op++)
-        for (int64_t d = s->deps_begin[op]; info[op].mine && d < s->deps_begin[op + 1]; d++)
-            c->succ[info[s->deps[d]].succ_begin++] = op;
-    for (int32_t op = 0; op < s->n_ops; op++)
-        for (int64_t d = s->prev_begin[op]; info[op].mine && d < s->prev_begin[op + 1]; d++)
-            c->succ[info[s->prev[d]].succ_begin++] = ~op;
+    list_edges(c, s->deps_begin, s->deps, 0);
+    if (s->prev_begin[s->n_ops]) list_edges(c, s->prev_begin, s->prev, -1);
     /* Each begin has moved to its list's end. */
     for (int32_t op = s->n_ops; op > 0; op--) info[op].succ_begin = info[op - 1].succ_begin;
     info[0].succ_begin = 0;

@@ -94,6 +94,7 @@ struct slot { /* an open iteration */
 struct ht_core {
     const struct ht_schedule *s;
     int32_t iterations, oldest; /* oldest: first iteration that has not ended; it and the next are open */
+    int32_t open_end;           /* iterations from this one on are not open */
     int32_t node;               /* -1: runs all ops */
     int32_t n_mine;
     int32_t others_ended;        /* iterations that have ended on all other nodes; INT32_MAX: no others */

@@ -1,5 +1,6 @@
 /* Creates grants: walks the safe sequence, and lists what each issue group asks for and each op releases. */
 #include "common/base/array.h"
+#include "common/base/minmax.h"
 #include "common/exec/grant_state.h"
 #include "common/schedule/residency.h"
 
@@ -12,7 +13,6 @@ struct tally {
     int64_t live[2];      /* of the safe sequence so far, in the ok branch and in the bad branch */
     int64_t alloc, freed; /* by the current issue group, or of one member of it */
     bool touched, frees;
-    uint32_t last[2]; /* number + 1 of the parcel last asked for, and last released; 0: none */
 };
 
 struct walk {
@@ -83,10 +83,10 @@ static void forget_touched(struct walk *w)
 
 /* Adds up the effects of an issue group's ops on this node, and sorts the spaces that they touch. Insertion is enough: a
    group touches a few. */
-static void add_group(struct walk *w, int32_t first, int32_t n)
+static void add_group(struct walk *w, int32_t first, int32_t end)
 {
     forget_touched(w);
-    for (int32_t op = first; op < first + n; op++)
+    for (int32_t op = first; op < end; op++)
         if (is_here(w, op)) add_effects(w, op);
     for (int32_t i = 1; i < w->n_touched; i++) {
         int32_t x = w->touched[i], at = i;
@@ -96,8 +96,13 @@ static void add_group(struct walk *w, int32_t first, int32_t n)
 }
 
 /* Adds bytes to what is live on the branches on which an op runs. Returns the most that is live on one of them; 0: less. */
-static int64_t add_to(int64_t live[2], enum ht_when when, int64_t bytes)
+static inline int64_t add_to(int64_t live[2], enum ht_when when, int64_t bytes)
 {
+    if (when == HT_ALWAYS) {
+        live[0] += bytes;
+        live[1] += bytes;
+        return ht_max(ht_max(live[0], live[1]), 0);
+    }
     int64_t most = 0;
     for (int bad = 0; bad < 2; bad++) {
         if (when == (bad ? HT_WHEN_OK : HT_WHEN_BAD)) continue;
@@ -110,7 +115,7 @@ static int64_t add_to(int64_t live[2], enum ht_when when, int64_t bytes)
 /* ---- what is asked for and released ---------------------------------------------------------------------------- */
 
 /* Returns where a parcel's number is, or is to go. */
-static uint32_t *find_number(const struct ht_grants *g, const struct walk *w, struct parcel p)
+static inline uint32_t *find_number(const struct ht_grants *g, const struct walk *w, struct parcel p)
 {
     uint64_t hash = ((uint64_t)p.bytes ^ (uint64_t)p.space << 40) * 0x9e3779b97f4a7c15u;
     for (uint32_t i = (uint32_t)(hash >> 40);; i++) {
@@ -121,68 +126,90 @@ static uint32_t *find_number(const struct ht_grants *g, const struct walk *w, st
     }
 }
 
-/* Returns a parcel's number + 1; equal ones have the same. */
-static uint32_t number_of(struct ht_grants *g, struct walk *w, struct parcel p)
+static void add_parcel(struct ht_grants *g, struct walk *w, struct parcel p, uint32_t *number)
 {
-    uint32_t *number = find_number(g, w, p);
-    if (*number) return *number;
     HT_PUSH(g->parcels, w->n_parcels, w->parcels_cap, p);
     *number = w->n_parcels;
-    if (2 * w->n_parcels < w->n_numbers) return w->n_parcels;
+    if (2 * w->n_parcels < w->n_numbers) return;
     free(w->numbers);
     w->n_numbers *= 2;
     w->numbers = HT_NEW_ARRAY(uint32_t, w->n_numbers);
     for (uint32_t i = 0; i < w->n_parcels; i++) *find_number(g, w, g->parcels[i]) = i + 1;
-    return w->n_parcels;
 }
 
-static struct amount amount_of(struct ht_grants *g, struct walk *w, int32_t space, bool release)
+/* Appends what the issue group that comes last in the space asks for there, or what an op of it releases. */
+static inline void list_amount(struct ht_grants *g, struct walk *w, int32_t space, int64_t bytes, bool release,
+                               uint32_t *n)
 {
-    struct tally *t = &w->tally[space];
-    struct parcel p = {release ? t->freed : t->alloc, space};
-    if (!t->last[release] || g->parcels[t->last[release] - 1].bytes != p.bytes) t->last[release] = number_of(g, w, p);
-    return (struct amount){t->last[release] - 1, (uint32_t)(g->spaces[space].n - 1) & INT32_MAX, release};
+    struct parcel p = {bytes, space};
+    uint32_t *found = find_number(g, w, p), number = *found;
+    if (!number) {
+        add_parcel(g, w, p, found);
+        number = w->n_parcels;
+    }
+    g->amounts[(*n)++] = (struct amount){number - 1, (uint32_t)(g->spaces[space].n - 1) & INT32_MAX, release};
 }
 
-static void list_asks(struct ht_grants *g, struct walk *w, uint32_t *n)
+/* Counts an issue group among those that touch the space. */
+static inline void pass(struct ht_grants *g, struct walk *w, int32_t space, enum ht_when when, int64_t alloc,
+                        int64_t freed)
 {
-    for (int32_t i = 0; i < w->n_touched; i++) g->amounts[(*n)++] = amount_of(g, w, w->touched[i], false);
+    struct space *sp = &g->spaces[space];
+    int64_t *live = w->tally[space].live, need = add_to(live, when, alloc);
+    add_to(live, when, -freed);
+    if (need > sp->order) sp->order = need;
+    sp->n++;
 }
 
-static void list_releases(struct ht_grants *g, struct walk *w, uint32_t *n)
+/* Appends what an op alone asks for and releases. It touches at most a space of each tier, and these are in order. */
+static void list_alone(struct ht_grants *g, struct walk *w, int32_t op, uint32_t *n)
 {
-    for (int32_t i = 0; i < w->n_touched; i++)
-        if (w->tally[w->touched[i]].frees) g->amounts[(*n)++] = amount_of(g, w, w->touched[i], true);
+    const struct ht_schedule *s = w->s;
+    int64_t alloc[HT_N_TIERS] = {0}, freed[HT_N_TIERS] = {0};
+    bool touched[HT_N_TIERS] = {false}, frees[HT_N_TIERS] = {false}, any = false;
+    const struct ht_effect *end = s->effects + s->effects_begin[op + 1];
+    for (const struct ht_effect *f = s->effects + s->effects_begin[op]; f < end; f++) {
+        if (!(f->flags & (HT_PRODUCE | HT_RELEASE))) continue;
+        int64_t bytes = ht_effect_bytes(s, f);
+        touched[f->tier] = any = true;
+        if (f->flags & HT_PRODUCE) alloc[f->tier] += bytes;
+        if (!(f->flags & HT_RELEASE)) continue;
+        freed[f->tier] += bytes;
+        frees[f->tier] = true;
+    }
+    if (!any) return;
+    int32_t rank = ht_op_rank(s, op);
+    for (int tier = 0; tier < HT_N_TIERS; tier++) {
+        if (!touched[tier]) continue;
+        int32_t space = ht_space(s, (enum ht_tier)tier, rank);
+        pass(g, w, space, s->ops[op].when, alloc[tier], freed[tier]);
+        list_amount(g, w, space, alloc[tier], false, n);
+    }
+    for (int tier = 0; tier < HT_N_TIERS; tier++)
+        if (frees[tier]) list_amount(g, w, ht_space(s, (enum ht_tier)tier, rank), freed[tier], true, n);
 }
 
-/* Appends the issue group's asks and its members' releases. */
-static void list_group(struct ht_grants *g, struct walk *w, int32_t first, int32_t n, uint32_t *n_amounts)
+/* Appends what the issue group [first, end) asks for, under its first member on this node, and what its members release. */
+static void list_group(struct ht_grants *g, struct walk *w, int32_t first, int32_t end, uint32_t *n)
 {
-    add_group(w, first, n);
+    add_group(w, first, end);
     for (int32_t i = 0; i < w->n_touched; i++) {
-        struct space *sp = &g->spaces[w->touched[i]];
         struct tally *t = &w->tally[w->touched[i]];
-        enum ht_when when = w->s->ops[first].when;
-        int64_t need = add_to(t->live, when, t->alloc);
-        add_to(t->live, when, -t->freed);
-        if (need > sp->order) sp->order = need;
-        sp->n++;
+        pass(g, w, w->touched[i], w->s->ops[first].when, t->alloc, t->freed);
     }
-    g->begin[first] = *n_amounts;
-    if (n == 1) {
-        list_asks(g, w, n_amounts);
-        list_releases(g, w, n_amounts);
-        return;
-    }
-    bool begun = false; /* asks are listed under the first member on this node */
-    for (int32_t op = first; op < first + n; op++) {
-        g->begin[op] = *n_amounts;
+    bool begun = false;
+    for (int32_t op = first; op < end; op++) {
+        g->begin[op] = *n;
         if (!is_here(w, op)) continue;
-        if (!begun) list_asks(g, w, n_amounts);
+        for (int32_t i = 0; !begun && i < w->n_touched; i++)
+            list_amount(g, w, w->touched[i], w->tally[w->touched[i]].alloc, false, n);
         begun = true;
         forget_touched(w);
         add_effects(w, op);
-        list_releases(g, w, n_amounts);
+        for (int32_t i = 0; i < w->n_touched; i++) {
+            const struct tally *t = &w->tally[w->touched[i]];
+            if (t->frees) list_amount(g, w, w->touched[i], t->freed, true, n);
+        }
     }
 }
 
@@ -257,9 +284,13 @@ enum ht_status ht_grants_create(const struct ht_schedule *s, int32_t node, struc
         ht_grants_open_window(sp, FIRST_WINDOW);
     }
     uint32_t n_amounts = 0;
-    for (int32_t op = 0, n; op < s->n_ops; op += n) {
-        n = ht_group_end(s, op) - op;
-        list_group(g, &w, op, n, &n_amounts);
+    for (int32_t op = 0, end; op < s->n_ops; op = end) {
+        end = ht_group_end(s, op);
+        g->begin[op] = n_amounts;
+        if (end > op + 1)
+            list_group(g, &w, op, end, &n_amounts);
+        else if (is_here(&w, op))
+            list_alone(g, &w, op, &n_amounts);
     }
     g->begin[s->n_ops] = n_amounts;
     enum ht_status status = HT_OK;
