@@ -93,13 +93,22 @@ static inline struct ready_lane pop_ready(struct ht_core *c)
     return top;
 }
 
-/* Readies the lanes of the other members of the op's group. */
-static void ready_others(struct ht_core *c, int32_t op)
+/* Readies the lane of an op that is its candidate unless ops that were issued before it go first. */
+static inline void ready_for(struct ht_core *c, int32_t lane, int32_t iteration, int32_t op)
 {
-    struct group g = ht_core_group(c, op);
+    if (c->lanes[lane].n_queue)
+        make_ready(c, lane);
+    else
+        push_ready(c, lane, key_of(iteration, op));
+}
+
+/* Lets the group's members start, and readies the others' lanes: each lane is idle, and its first issued op is the member. */
+static inline void let_start(struct ht_core *c, struct slot *sl, struct group g, int32_t op)
+{
     for (int32_t m = g.first, left = g.size; left; m++) {
         if (!c->info[m].mine) continue;
-        if (m != op) make_ready(c, (int32_t)c->info[m].lane);
+        sl->ops[m].state = GO;
+        if (m != op) push_ready(c, (int32_t)c->info[m].lane, key_of(sl->iteration, m));
         left--;
     }
 }
@@ -109,17 +118,15 @@ static void ready_others(struct ht_core *c, int32_t op)
 static inline bool arrive_at_start(struct ht_core *c, struct lane *l)
 {
     int32_t op = l->queue[0].op, group = c->info[op].group;
+    if (group < 0) return true;
     struct slot *sl = slot_of(c, l->queue[0].iteration);
-    if (group < 0 || sl->ops[op].state == GO) return true;
-    struct group g = c->groups[group];
+    if (sl->ops[op].state == GO) return true;
     if (sl->ops[op].state == ISSUED) {
         sl->ops[op].state = AT_START;
         sl->groups[group].at_start++;
     }
-    if (sl->groups[group].at_start < g.size) return false;
-    for (int32_t m = g.first, left = g.size; left; m++)
-        if (c->info[m].mine) sl->ops[m].state = GO, left--;
-    ready_others(c, op);
+    if (sl->groups[group].at_start < c->groups[group].size) return false;
+    let_start(c, sl, c->groups[group], op);
     return true;
 }
 
@@ -161,8 +168,9 @@ static inline void became_ready(struct ht_core *c, int32_t iteration, int32_t op
     if (!l->fifo) {
         heap_push(l, (struct ready){iteration, c->s->ops[op].priority, op});
         make_ready(c, lane);
-    } else if ((l->iteration == iteration && l->next_op == op) ||
-               (l->n_queue && l->queue[0].iteration == iteration && l->queue[0].op == op)) {
+    } else if (l->iteration == iteration && l->next_op == op) {
+        ready_for(c, lane, iteration, op);
+    } else if (l->n_queue && l->queue[0].iteration == iteration && l->queue[0].op == op) {
         make_ready(c, lane);
     }
 }
@@ -309,9 +317,12 @@ static inline bool ask(struct ht_core *c, int32_t lane, int32_t iteration, int32
     c->lanes[lane].denied_by = -1;
     if (c->info[op].group >= 0) {
         sl->groups[c->info[op].group].grant_seq = c->seq;
-        for (int32_t m = g.first, left = g.size; left; m++)
-            if (c->info[m].mine) sl->ops[m].state = GRANTED, left--;
-        ready_others(c, op);
+        for (int32_t m = g.first, left = g.size; left; m++) {
+            if (!c->info[m].mine) continue;
+            sl->ops[m].state = GRANTED;
+            if (m != op) ready_for(c, (int32_t)c->info[m].lane, iteration, m);
+            left--;
+        }
     }
     c->seq += g.size;
     wake_waiters(c);

@@ -58,17 +58,17 @@ static int64_t event_of(const struct sim *sim, struct ht_inst inst)
     return (int64_t)inst.iteration * sim->s->n_ops + inst.op;
 }
 
-static void begin(struct sim *sim, int32_t lane, struct ht_inst inst)
+static inline void begin(struct sim *sim, int32_t lane, struct ht_inst inst)
 {
-    if (sim->events) sim->events[event_of(sim, inst)].start_ns = sim->now_ns;
     /* The group's slot is the lane of its first op. The other members start at the same instant and need no entry. */
     if (sim->groups.kind_of[inst.op] == HT_SIM_MEMBER) return;
     if (sim->rest.of_last)
         sim->least_end_ns =
             ht_max(sim->least_end_ns, sim->now_ns + ht_sim_rest_ns(&sim->rest, inst.iteration, inst.op));
     const struct ht_sim_kind *kind = ht_sim_kind_of(&sim->groups, inst.op);
-    int64_t cost =
-        ht_sim_jitter(kind->cost_ns, sim->options->jitter_percent, sim->options->seed, (uint64_t)event_of(sim, inst));
+    int64_t cost = kind->cost_ns;
+    if (sim->options->jitter_percent)
+        cost = ht_sim_jitter(cost, sim->options->jitter_percent, sim->options->seed, (uint64_t)event_of(sim, inst));
     int64_t id = sim->running[lane] = id_of(inst);
     if (kind->flow != HT_SIM_NO_FLOW) {
         const struct ht_sim_flow *flow = &sim->groups.flows[kind->flow];
@@ -87,10 +87,13 @@ static void begin(struct sim *sim, int32_t lane, struct ht_inst inst)
 static void dispatch(struct sim *sim)
 {
     for (struct ht_turn turn; ht_core_turn(sim->core, &turn);) {
-        if (turn.issued && sim->events) {
+        if (sim->events) {
             struct ht_trace_event *e = &sim->events[event_of(sim, turn.inst)];
-            e->issue_ns = sim->now_ns;
-            e->grant_seq = turn.grant_seq;
+            if (turn.issued) {
+                e->issue_ns = sim->now_ns;
+                e->grant_seq = turn.grant_seq;
+            }
+            if (turn.started) e->start_ns = sim->now_ns;
         }
         if (turn.started) begin(sim, turn.lane, turn.inst);
     }
