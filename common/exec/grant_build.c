@@ -8,19 +8,27 @@
 
 enum { FIRST_WINDOW = 16, FIRST_NUMBERS = 64 };
 
+/* What an op asks for and releases in its space of each tier that it touches. */
+struct sums {
+    unsigned touches, frees; /* bits of tiers; it touches where it frees, too */
+    int64_t alloc[HT_N_TIERS], freed[HT_N_TIERS];
+};
+
 /* A space during the walk. */
 struct tally {
     int64_t live[2];      /* of the safe sequence so far, in the ok branch and in the bad branch */
-    int64_t alloc, freed; /* by the current issue group, or of one member of it */
-    bool touched, frees;
+    int64_t alloc, freed; /* by the current issue group of several ops */
+    bool touched;
 };
 
 struct walk {
     const struct ht_schedule *s;
     int32_t node;
     struct tally *tally; /* [n_spaces] */
-    int32_t *touched;    /* [n_spaces] spaces that the current issue group or member touches */
+    int32_t *touched;    /* [n_spaces] spaces that the current issue group of several ops touches */
     int32_t n_touched;
+    struct sums *members; /* of that group */
+    size_t members_cap;
     /* Hash of parcels: each entry is a number + 1, or 0; a power of two, at least half of it free. */
     uint32_t *numbers, n_numbers, n_parcels;
     size_t parcels_cap;
@@ -44,6 +52,7 @@ static void end_walk(struct walk *w)
 {
     free(w->tally);
     free(w->touched);
+    free(w->members);
     free(w->numbers);
 }
 
@@ -52,42 +61,62 @@ static bool is_here(const struct walk *w, int32_t op)
     return w->node < 0 || w->s->rank_node[ht_op_rank(w->s, op)] == w->node;
 }
 
-static void add_effects(struct walk *w, int32_t op)
+/* Adds up the effects of an op. */
+static inline void sum_op(const struct walk *w, int32_t op, struct sums *out)
 {
     const struct ht_schedule *s = w->s;
-    int32_t rank = ht_op_rank(s, op);
     const struct ht_effect *end = s->effects + s->effects_begin[op + 1];
+    out->touches = out->frees = 0;
     for (const struct ht_effect *f = s->effects + s->effects_begin[op]; f < end; f++) {
         if (!(f->flags & (HT_PRODUCE | HT_RELEASE))) continue;
-        int32_t space = ht_space(s, f->tier, rank);
+        unsigned bit = 1u << f->tier;
+        int64_t bytes = ht_effect_bytes(s, f);
+        if (!(out->touches & bit)) out->alloc[f->tier] = out->freed[f->tier] = 0;
+        out->touches |= bit;
+        if (f->flags & HT_PRODUCE) out->alloc[f->tier] += bytes;
+        if (!(f->flags & HT_RELEASE)) continue;
+        out->freed[f->tier] += bytes;
+        out->frees |= bit;
+    }
+}
+
+/* Takes the lowest tier of a set. The set may not be empty. */
+static inline enum ht_tier take_tier(unsigned *set)
+{
+    int tier = __builtin_ctz(*set);
+    *set &= *set - 1;
+    return (enum ht_tier)tier;
+}
+
+/* Adds an op's sums to those of its issue group. */
+static void add_member(struct walk *w, int32_t rank, const struct sums *x)
+{
+    for (unsigned tiers = x->touches; tiers;) {
+        enum ht_tier tier = take_tier(&tiers);
+        int32_t space = ht_space(w->s, tier, rank);
         struct tally *t = &w->tally[space];
         if (!t->touched) {
             t->alloc = t->freed = 0;
             t->touched = true;
-            t->frees = false;
             w->touched[w->n_touched++] = space;
         }
-        int64_t bytes = ht_effect_bytes(s, f);
-        t->alloc += f->flags & HT_PRODUCE ? bytes : 0;
-        t->freed += f->flags & HT_RELEASE ? bytes : 0;
-        t->frees |= (f->flags & HT_RELEASE) != 0;
+        t->alloc += x->alloc[tier];
+        t->freed += x->freed[tier];
     }
 }
 
-/* Begins another issue group or member. */
-static void forget_touched(struct walk *w)
+/* Adds up what an issue group's ops on this node do, and sorts the spaces that they touch. Insertion is enough: a group
+   touches a few. */
+static void add_group(struct walk *w, int32_t first, int32_t end)
 {
     for (int32_t i = 0; i < w->n_touched; i++) w->tally[w->touched[i]].touched = false;
     w->n_touched = 0;
-}
-
-/* Adds up the effects of an issue group's ops on this node, and sorts the spaces that they touch. Insertion is enough: a
-   group touches a few. */
-static void add_group(struct walk *w, int32_t first, int32_t end)
-{
-    forget_touched(w);
-    for (int32_t op = first; op < end; op++)
-        if (is_here(w, op)) add_effects(w, op);
+    HT_RESERVE(w->members, w->members_cap, end - first);
+    for (int32_t op = first; op < end; op++) {
+        if (!is_here(w, op)) continue;
+        sum_op(w, op, &w->members[op - first]);
+        add_member(w, ht_op_rank(w->s, op), &w->members[op - first]);
+    }
     for (int32_t i = 1; i < w->n_touched; i++) {
         int32_t x = w->touched[i], at = i;
         for (; at > 0 && w->touched[at - 1] > x; at--) w->touched[at] = w->touched[at - 1];
@@ -161,32 +190,28 @@ static inline void pass(struct ht_grants *g, struct walk *w, int32_t space, enum
     sp->n++;
 }
 
+/* Appends what an op releases. */
+static inline void list_releases(struct ht_grants *g, struct walk *w, int32_t rank, const struct sums *x, uint32_t *n)
+{
+    for (unsigned tiers = x->frees; tiers;) {
+        enum ht_tier tier = take_tier(&tiers);
+        list_amount(g, w, ht_space(w->s, tier, rank), x->freed[tier], true, n);
+    }
+}
+
 /* Appends what an op alone asks for and releases. It touches at most a space of each tier, and these are in order. */
 static void list_alone(struct ht_grants *g, struct walk *w, int32_t op, uint32_t *n)
 {
-    const struct ht_schedule *s = w->s;
-    int64_t alloc[HT_N_TIERS] = {0}, freed[HT_N_TIERS] = {0};
-    bool touched[HT_N_TIERS] = {false}, frees[HT_N_TIERS] = {false}, any = false;
-    const struct ht_effect *end = s->effects + s->effects_begin[op + 1];
-    for (const struct ht_effect *f = s->effects + s->effects_begin[op]; f < end; f++) {
-        if (!(f->flags & (HT_PRODUCE | HT_RELEASE))) continue;
-        int64_t bytes = ht_effect_bytes(s, f);
-        touched[f->tier] = any = true;
-        if (f->flags & HT_PRODUCE) alloc[f->tier] += bytes;
-        if (!(f->flags & HT_RELEASE)) continue;
-        freed[f->tier] += bytes;
-        frees[f->tier] = true;
+    struct sums x;
+    int32_t rank = ht_op_rank(w->s, op);
+    sum_op(w, op, &x);
+    for (unsigned tiers = x.touches; tiers;) {
+        enum ht_tier tier = take_tier(&tiers);
+        int32_t space = ht_space(w->s, tier, rank);
+        pass(g, w, space, w->s->ops[op].when, x.alloc[tier], x.freed[tier]);
+        list_amount(g, w, space, x.alloc[tier], false, n);
     }
-    if (!any) return;
-    int32_t rank = ht_op_rank(s, op);
-    for (int tier = 0; tier < HT_N_TIERS; tier++) {
-        if (!touched[tier]) continue;
-        int32_t space = ht_space(s, (enum ht_tier)tier, rank);
-        pass(g, w, space, s->ops[op].when, alloc[tier], freed[tier]);
-        list_amount(g, w, space, alloc[tier], false, n);
-    }
-    for (int tier = 0; tier < HT_N_TIERS; tier++)
-        if (frees[tier]) list_amount(g, w, ht_space(s, (enum ht_tier)tier, rank), freed[tier], true, n);
+    list_releases(g, w, rank, &x, n);
 }
 
 /* Appends what the issue group [first, end) asks for, under its first member on this node, and what its members release. */
@@ -204,12 +229,7 @@ static void list_group(struct ht_grants *g, struct walk *w, int32_t first, int32
         for (int32_t i = 0; !begun && i < w->n_touched; i++)
             list_amount(g, w, w->touched[i], w->tally[w->touched[i]].alloc, false, n);
         begun = true;
-        forget_touched(w);
-        add_effects(w, op);
-        for (int32_t i = 0; i < w->n_touched; i++) {
-            const struct tally *t = &w->tally[w->touched[i]];
-            if (t->frees) list_amount(g, w, w->touched[i], t->freed, true, n);
-        }
+        list_releases(g, w, ht_op_rank(w->s, op), &w->members[op - first], n);
     }
 }
 
