@@ -344,10 +344,12 @@ static int64_t member_seq(const struct ht_core *c, const struct slot *sl, int32_
     return seq;
 }
 
-/* Issues an op that has its memory. An op alone has just been granted. */
+/* Issues an op that has its memory, and notes if it may start as soon as its group may. An op alone has just been granted. */
 static inline void issue_op(struct ht_core *c, struct lane *l, int32_t iteration, int32_t op, struct ht_turn *turn)
 {
     struct slot *sl = slot_of(c, iteration);
+    turn->issued = true;
+    turn->started = !l->n_queue && !sl->ops[op].pending;
     turn->grant_seq = c->info[op].group < 0 ? c->seq - 1 : member_seq(c, sl, op);
     turn->inst = (struct ht_inst){iteration, op};
     sl->ops[op].state = ISSUED;
@@ -383,7 +385,7 @@ static bool issue_fifo(struct ht_core *c, int32_t lane, struct ht_turn *turn)
         struct slot *sl = slot_of(c, iteration);
         if (sl->ops[op].state != GRANTED) {
             bool conditional = c->info[op].when != HT_ALWAYS;
-            if ((l->ahead == 0 || conditional) && sl->ops[op].pending) return false;
+            if (sl->ops[op].pending && (l->ahead == 0 || conditional)) return false;
             int32_t group = c->info[op].group;
             if (conditional && is_skipped(c, iteration, op)) {
                 if (group < 0 || op == c->groups[group].first) ht_grants_skip(c->grants, iteration, op);
@@ -457,10 +459,7 @@ static inline void start(struct ht_core *c, struct lane *l)
 static inline bool issue(struct ht_core *c, struct lane *l, int32_t lane, struct ht_turn *turn)
 {
     if (!(l->fifo ? issue_fifo(c, lane, turn) : issue_priority(c, lane, turn))) return false;
-    turn->issued = true;
-    /* Had an op before it been able to start, that would have been the turn. */
-    bool first = l->n_queue == 1 && !slot_of(c, turn->inst.iteration)->ops[turn->inst.op].pending;
-    turn->started = first && arrive_at_start(c, l);
+    if (turn->started) turn->started = arrive_at_start(c, l);
     if (turn->started) start(c, l);
     return true;
 }
