@@ -19,6 +19,7 @@ void ht_builder_destroy(struct ht_builder *b)
 {
     if (!b) return;
     free(b->slots);
+    free(b->words);
     free(b->deps.where);
     free(b->prev.where);
     free(b->effects.where);

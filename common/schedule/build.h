@@ -17,6 +17,10 @@ struct ht_sparse {
 struct ht_builder {
     int32_t *slots; /* open addressing: row of works, or -1 */
     size_t n_slots; /* power of two */
+    int64_t *words; /* [n_described, HT_WORK_WORDS]: ht_work_description of the works */
+    int32_t n_described;
+    size_t words_cap;
+    int32_t recent[64]; /* rows of works, by kind and unit */
     struct ht_sparse deps, prev, effects;
     struct ht_sparse lanes; /* highest index given to (rank, lane kind) */
     int32_t *marks;         /* [n_marks] op that each stands for, or -1; mark i is the id -2 - i */

@@ -45,49 +45,61 @@ void ht_work_description(const struct ht_work *w, int64_t words[HT_WORK_WORDS])
     words[HT_WORK_WORDS - 1] = w->even_bytes;
 }
 
-static uint64_t work_hash(const struct ht_work *w)
+static uint64_t hash_of(const int64_t words[HT_WORK_WORDS])
 {
-    int64_t words[HT_WORK_WORDS];
-    ht_work_description(w, words);
-    return XXH3_64bits(words, sizeof words);
+    return XXH3_64bits(words, HT_WORK_WORDS * sizeof *words);
 }
 
-static bool work_equal(const struct ht_work *a, const struct ht_work *b)
+static const int64_t *words_of(const struct ht_builder *b, int32_t row)
 {
-    int64_t x[HT_WORK_WORDS], y[HT_WORK_WORDS];
-    ht_work_description(a, x);
-    ht_work_description(b, y);
-    return memcmp(x, y, sizeof x) == 0;
+    return b->words + (size_t)row * HT_WORK_WORDS;
 }
 
-static void insert(struct ht_builder *b, const struct ht_schedule *s, int32_t row)
+static void insert(struct ht_builder *b, int32_t row)
 {
-    size_t i = work_hash(&s->works[row]) & (b->n_slots - 1);
+    size_t i = hash_of(words_of(b, row)) & (b->n_slots - 1);
     while (b->slots[i] >= 0) i = (i + 1) & (b->n_slots - 1);
     b->slots[i] = row;
+}
+
+/* Keeps the description of a further row. */
+static void describe(struct ht_builder *b, const int64_t words[HT_WORK_WORDS])
+{
+    HT_RESERVE(b->words, b->words_cap, ((size_t)b->n_described + 1) * HT_WORK_WORDS);
+    memcpy(b->words + (size_t)b->n_described++ * HT_WORK_WORDS, words, HT_WORK_WORDS * sizeof *words);
 }
 
 /* Grows the table so that it stays at most half full, which keeps probing short. */
 static void grow(struct ht_builder *b, const struct ht_schedule *s)
 {
-    b->n_slots = b->n_slots ? 2 * b->n_slots : 64;
+    int64_t words[HT_WORK_WORDS];
+    while (2 * ((size_t)s->n_works + 1) > b->n_slots) b->n_slots = b->n_slots ? 2 * b->n_slots : 64;
     free(b->slots);
-    b->slots = HT_NEW_ARRAY(int32_t, b->n_slots);
-    for (size_t i = 0; i < b->n_slots; i++) b->slots[i] = -1;
-    for (int32_t row = 0; row < s->n_works; row++) insert(b, s, row);
+    b->slots = ht_alloc_ids((int64_t)b->n_slots);
+    while (b->n_described < s->n_works) {
+        ht_work_description(&s->works[b->n_described], words);
+        describe(b, words);
+    }
+    for (int32_t row = 0; row < s->n_works; row++) insert(b, row);
 }
 
 int32_t ht_add_work(struct ht_schedule *s, const struct ht_work *work)
 {
     struct ht_builder *b = ht_builder_of(s);
+    int64_t words[HT_WORK_WORDS];
+    ht_work_description(work, words);
+    /* Works come in turn: most are the last one of their kind. */
+    int32_t *recent = &b->recent[((size_t)work->kind * 4 + (size_t)work->unit) & (HT_COUNT(b->recent) - 1)];
+    if (*recent < b->n_described && !memcmp(words_of(b, *recent), words, sizeof words)) return *recent;
     if (2 * ((size_t)s->n_works + 1) > b->n_slots) grow(b, s);
-    for (size_t i = work_hash(work) & (b->n_slots - 1); b->slots[i] >= 0; i = (i + 1) & (b->n_slots - 1))
-        if (work_equal(&s->works[b->slots[i]], work)) return b->slots[i];
+    for (size_t i = hash_of(words) & (b->n_slots - 1); b->slots[i] >= 0; i = (i + 1) & (b->n_slots - 1))
+        if (!memcmp(words_of(b, b->slots[i]), words, sizeof words)) return *recent = b->slots[i];
     struct ht_work row = *work;
     ht_copy_name(row.custom, sizeof row.custom, work->custom);
     HT_PUSH(s->works, s->n_works, s->works_cap, row);
-    insert(b, s, s->n_works - 1);
-    return s->n_works - 1;
+    describe(b, words);
+    insert(b, s->n_works - 1);
+    return *recent = s->n_works - 1;
 }
 
 /* ---- inside a pass over parts ---- */
