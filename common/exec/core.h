@@ -54,8 +54,8 @@ void ht_core_destroy(struct ht_core *core);
 struct ht_turn {
     struct ht_inst inst;
     int32_t lane;
-    bool issued;       /* it has its memory. The members of a group have theirs at once, and are issued in a turn each */
-    bool started;      /* it may run */
+    bool issued;  /* it has its memory. The members of a group have theirs at once, and are issued in a turn each */
+    bool started; /* it may run */
     int64_t grant_seq; /* of an issued op: its grant's number in the common order of grants and releases */
 };
 

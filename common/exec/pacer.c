@@ -171,7 +171,8 @@ static void begin_group(struct ht_pacer *p, int32_t first, int32_t iteration, in
     const struct ht_sim_kind *kind = ht_sim_kind_of(&p->groups, first);
     int32_t slot = p->s->ops[first].lane;
     const struct ht_sim_flow *flow = kind->flow == HT_SIM_NO_FLOW ? NULL : &p->groups.flows[kind->flow];
-    if (!flow || ht_flows_start(p->flows, slot, now, kind->cost_ns, flow->cap, p->groups.uses + flow->uses_begin, flow->n_uses))
+    if (!flow ||
+        ht_flows_start(p->flows, slot, now, kind->cost_ns, flow->cap, p->groups.uses + flow->uses_begin, flow->n_uses))
         set_end(p, slot, (int64_t)iteration * p->s->n_ops + first, now + kind->cost_ns);
 }
 

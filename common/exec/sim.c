@@ -102,7 +102,8 @@ static void dispatch(struct sim *sim)
 static void end(struct sim *sim)
 {
     struct ht_sim_end entry;
-    int32_t slot = ht_sim_ends_take(&sim->ends, &entry), iteration = (int32_t)(entry.id >> 32), first = (int32_t)entry.id;
+    int32_t slot = ht_sim_ends_take(&sim->ends, &entry), iteration = (int32_t)(entry.id >> 32),
+            first = (int32_t)entry.id;
     const struct ht_sim_kind *kind = ht_sim_kind_of(&sim->groups, first);
     if (kind->flow >= 0) ht_flows_finish(sim->flows, slot);
     for (int32_t op = first, stop = first + kind->size; op < stop; op++) {

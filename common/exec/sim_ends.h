@@ -22,8 +22,8 @@ struct ht_sim_end {
 
 struct ht_sim_ends {
     struct ht_sim_end *of_slot; /* [n_leaves] */
-    int32_t *first;             /* [2 * n_leaves]: slots; node 1 is the root, node i has 2 i and 2 i + 1, leaves come last */
-    int32_t n_leaves;           /* a power of two */
+    int32_t *first;   /* [2 * n_leaves]: slots; node 1 is the root, node i has 2 i and 2 i + 1, leaves come last */
+    int32_t n_leaves; /* a power of two */
 };
 
 static inline unsigned __int128 ht_sim_ends_key(struct ht_sim_end e)

@@ -60,34 +60,69 @@ static void lower(int32_t *into, const int32_t *from, int32_t n)
     for (int32_t i = 0; i < n; i++) into[i] = from[i] < into[i] ? from[i] : into[i];
 }
 
-/* Records that x starts after `a` has ended, and so does everything that comes after x. */
-static void follows(struct order *o, int32_t a, int32_t x)
+/* The ops that depend on each op, in compressed rows, in ascending order. */
+struct followers {
+    int64_t *begin; /* [n_ops + 1] */
+    int32_t *op;
+};
+
+/* Turns lists of dependencies around. */
+static struct followers followers_of(const struct ht_schedule *s, const int64_t *begin, const int32_t *deps)
 {
-    int32_t m = o->s->n_lanes, *after = o->after + (int64_t)a * m;
-    if (o->position[x] >= 0 && o->position[x] < after[lane_of(o, x)]) after[lane_of(o, x)] = o->position[x];
+    int64_t n = begin[s->n_ops];
+    struct followers f = {HT_NEW_ARRAY(int64_t, (int64_t)s->n_ops + 1), HT_NEW_ARRAY(int32_t, n)};
+    for (int64_t d = 0; d < n; d++) f.begin[deps[d]]++;
+    for (int32_t op = 0; op < s->n_ops; op++) f.begin[op + 1] += f.begin[op];
+    /* Each begin, at its row's end now, moves to the row's begin. */
+    for (int32_t op = s->n_ops - 1; op >= 0; op--)
+        for (int64_t d = begin[op + 1] - 1; d >= begin[op]; d--) f.op[--f.begin[deps[d]]] = op;
+    return f;
+}
+
+static void followers_free(struct followers *f)
+{
+    free(f->begin);
+    free(f->op);
+}
+
+/* Records that x starts after `a` has ended, and so does everything that comes after x. If that is known of an op on x's
+   FIFO lane that is not behind x, all of it is known. */
+static inline void follows(struct order *o, int32_t a, int32_t x)
+{
+    int32_t m = o->s->n_lanes, *after = o->after + (int64_t)a * m, position = o->position[x];
+    if (position >= 0) {
+        int32_t *first = &after[lane_of(o, x)];
+        if (*first <= position) return;
+        *first = position;
+    }
     lower(after, o->after + (int64_t)x * m, m);
 }
 
 static void make_order(struct order *o, const struct ht_schedule *s, int32_t issue_ahead)
 {
     *o = (struct order){.s = s, .n = 2 * s->n_ops, .issue_ahead = issue_ahead};
-    int32_t m = s->n_lanes, *count = HT_NEW_ARRAY(int32_t, m), *next = HT_NEW_ARRAY(int32_t, m);
+    int32_t m = s->n_lanes, *count = HT_NEW_ARRAY(int32_t, m), *next = ht_alloc_ids(m);
+    struct followers own = followers_of(s, s->deps_begin, s->deps), later = followers_of(s, s->prev_begin, s->prev);
     o->position = HT_NEW_ARRAY(int32_t, o->n);
     o->after = HT_NEW_ARRAY(int32_t, (int64_t)o->n * m);
     for (int32_t x = 0; x < o->n; x++)
         o->position[x] = s->lanes[lane_of(o, x)].order == HT_FIFO ? count[lane_of(o, x)]++ : -1;
-    for (int64_t i = 0; i < (int64_t)o->n * m; i++) o->after[i] = NEVER;
-    for (int32_t i = 0; i < m; i++) next[i] = -1;
-    /* From the last instance to the first: each one's `after` is complete when its dependencies read it. */
+    /* From the last instance to the first, so that the rows of those which come after it are complete. Of these the nearest
+       goes first: most of the others then bring nothing new. */
     for (int32_t x = o->n - 1; x >= 0; x--) {
-        int32_t op = op_of(o, x), base = x - op, lane = s->ops[op].lane;
-        if (o->position[x] >= 0) {
-            if (next[lane] >= 0) follows(o, x, next[lane]);
-            next[lane] = x;
+        int32_t op = op_of(o, x), base = x - op, lane = s->ops[op].lane, *after = o->after + (int64_t)x * m;
+        if (o->position[x] >= 0 && next[lane] >= 0) {
+            memcpy(after, o->after + (int64_t)next[lane] * m, sizeof *after * (size_t)m);
+            after[lane] = o->position[next[lane]];
+        } else {
+            for (int32_t i = 0; i < m; i++) after[i] = NEVER;
         }
-        for (int64_t d = s->deps_begin[op]; d < s->deps_begin[op + 1]; d++) follows(o, base + s->deps[d], x);
-        for (int64_t d = s->prev_begin[op]; base && d < s->prev_begin[op + 1]; d++) follows(o, s->prev[d], x);
+        if (o->position[x] >= 0) next[lane] = x;
+        for (int64_t i = own.begin[op]; i < own.begin[op + 1]; i++) follows(o, x, base + own.op[i]);
+        for (int64_t i = later.begin[op]; !base && i < later.begin[op + 1]; i++) follows(o, x, s->n_ops + later.op[i]);
     }
+    followers_free(&own);
+    followers_free(&later);
     free(count);
     free(next);
 }
