@@ -201,12 +201,12 @@ static void open_iteration(struct ht_core *c, int32_t iteration)
 
 /* ---- finishing ------------------------------------------------------------------------------------------------- */
 
+/* Readies the lanes that may now have the memory which they were denied. */
 static inline void wake_waiters(struct ht_core *c)
 {
-    for (int32_t space; (space = ht_grants_next_changed(c->grants)) >= 0;) {
-        struct waiters *w = &c->waiters[space];
-        for (int32_t i = 0; i < w->n; i++) make_ready(c, w->lanes[i]);
-        w->n = 0;
+    for (int32_t lane; (lane = ht_grants_next_woken(c->grants)) >= 0;) {
+        c->lanes[lane].denied.holds = false;
+        make_ready(c, lane);
     }
 }
 
@@ -284,15 +284,6 @@ int64_t ht_core_finish(struct ht_core *c, struct ht_inst inst)
 
 /* ---- issue ----------------------------------------------------------------------------------------------------- */
 
-static void wait_for_memory(struct ht_core *c, int32_t lane, int32_t space)
-{
-    struct waiters *w = &c->waiters[space];
-    c->lanes[lane].denied_by = space;
-    for (int32_t i = 0; i < w->n; i++)
-        if (w->lanes[i] == lane) return;
-    HT_PUSH(w->lanes, w->n, w->cap, lane);
-}
-
 /* Returns true if a dependency of a member, or an issued op of a member's lane, has not ended. */
 static inline bool group_waits(const struct ht_core *c, const struct slot *sl, struct group g)
 {
@@ -307,14 +298,15 @@ static inline bool group_waits(const struct ht_core *c, const struct slot *sl, s
 /* Asks for the memory of an op, or of all members of its group. */
 static inline bool ask(struct ht_core *c, int32_t lane, int32_t iteration, int32_t op)
 {
+    struct lane *l = &c->lanes[lane];
     struct slot *sl = slot_of(c, iteration);
     struct group g = ht_core_group(c, op);
-    int32_t denied = ht_grants_ask(c->grants, iteration, g.first, group_waits(c, sl, g));
-    if (denied >= 0) {
-        wait_for_memory(c, lane, denied);
-        return false;
-    }
-    c->lanes[lane].denied_by = -1;
+    struct denied denied = {.holds = true, .waits = group_waits(c, sl, g), .key = key_of(iteration, op)};
+    if (l->fifo && l->denied.holds && l->denied.key == denied.key && l->denied.waits == denied.waits) return false;
+    denied.by = ht_grants_ask(c->grants, iteration, g.first, denied.waits, lane, l->fifo);
+    denied.holds = denied.by >= 0;
+    l->denied = denied;
+    if (denied.holds) return false;
     if (c->info[op].group >= 0) {
         sl->groups[c->info[op].group].grant_seq = c->seq;
         for (int32_t m = g.first, left = g.size; left; m++) {
@@ -426,10 +418,10 @@ static bool issue_priority(struct ht_core *c, int32_t lane, struct ht_turn *turn
             issue_op(c, l, r.iteration, r.op, turn);
             issued = true;
         } else {
-            HT_PUSH(l->denied, n_denied, l->denied_cap, r);
+            HT_PUSH(l->set_aside, n_denied, l->set_aside_cap, r);
         }
     }
-    for (int32_t i = 0; i < n_denied; i++) heap_push(l, l->denied[i]);
+    for (int32_t i = 0; i < n_denied; i++) heap_push(l, l->set_aside[i]);
     /* A skipped op may have made room while the denied ops were out of the heap, where nothing could ready the lane for
        them. */
     if (skipped && !issued) make_ready(c, lane);
@@ -592,9 +584,9 @@ void ht_core_describe_stall(const struct ht_core *c, char *buf, size_t n)
                                c->s->lanes[lane].name, c->s->lanes[lane].rank,
                                ht_op_label(c->s, op, label, sizeof(label)), c->slots[(key >> 32) & 1].ops[op].pending);
         at += (size_t)written;
-        if (l->denied_by >= 0 && at < n)
+        if (l->denied.by >= 0 && at < n)
             at += (size_t)snprintf(buf + at, n - at, " or memory of %s",
-                                   ht_space_name(c->s, l->denied_by, space, sizeof(space)));
+                                   ht_space_name(c->s, l->denied.by, space, sizeof(space)));
     }
 }
 

@@ -84,7 +84,7 @@ static void lay_out_lanes(struct ht_core *c, int32_t issue_ahead)
         l->fifo = s->lanes[i].order == HT_FIFO;
         l->ahead = l->fifo && kind != HT_LANE_HOST && kind != HT_LANE_DISK ? issue_ahead : 0;
         l->queue = HT_NEW_ARRAY(struct issued, l->ahead + 1);
-        l->denied_by = -1;
+        l->denied.by = -1;
         l->ops = at;
         at += l->n_ops;
         l->n_ops = 0;
@@ -117,7 +117,6 @@ enum ht_status ht_core_create(const struct ht_schedule *s, struct ht_core_option
     c->info = HT_NEW_ARRAY(struct info, (int64_t)s->n_ops + 1);
     select_ops(c);
     list_successors(c);
-    c->waiters = HT_NEW_ARRAY(struct waiters, ht_n_spaces(s));
     lay_out_lanes(c, options.issue_ahead);
     for (int i = 0; i < 2 && i < options.iterations; i++) {
         c->slots[i].ops = HT_NEW_ARRAY(struct op_state, s->n_ops);
@@ -133,7 +132,7 @@ void ht_core_destroy(struct ht_core *c)
     if (!c) return;
     for (int32_t i = 0; i < c->s->n_lanes; i++) {
         free(c->lanes[i].heap);
-        free(c->lanes[i].denied);
+        free(c->lanes[i].set_aside);
         free(c->lanes[i].queue);
     }
     for (int i = 0; i < 2; i++) {
@@ -146,8 +145,6 @@ void ht_core_destroy(struct ht_core *c)
     free(c->succ);
     free(c->lane_ops);
     free(c->lanes);
-    for (int32_t i = 0; i < ht_n_spaces(c->s); i++) free(c->waiters[i].lanes);
-    free(c->waiters);
     free(c->ready_lanes);
     free(c->early);
     free(c->completions);

@@ -21,10 +21,12 @@ struct ready { /* an op on a PRIORITY lane whose dependencies are done */
     int32_t iteration, priority, op;
 };
 
-struct waiters { /* lanes that were denied memory in a space since it last changed */
-    int32_t *lanes;
-    int32_t n;
-    size_t cap;
+/* The last answer to a lane that asked for memory. */
+struct denied {
+    bool holds;   /* it was denied, and nothing has changed that could change the answer */
+    bool waits;   /* the op could not start yet */
+    int32_t by;   /* space that denied it, or -1 */
+    uint64_t key; /* of the op */
 };
 
 struct ready_lane {
@@ -78,9 +80,9 @@ struct lane {
     struct ready *heap;   /* PRIORITY: ops that are ready and not issued */
     const int32_t *ops;   /* FIFO: its ops by id */
     size_t heap_cap;
-    struct ready *denied; /* PRIORITY, during issue: ready ops that were denied memory */
-    size_t denied_cap;
-    int32_t denied_by; /* space that last denied memory, or -1; for ht_core_describe_stall */
+    struct ready *set_aside; /* PRIORITY, during issue: ready ops that were denied memory */
+    size_t set_aside_cap;
+    struct denied denied;
 };
 
 struct slot { /* an open iteration */
@@ -111,7 +113,6 @@ struct ht_core {
     struct lane *lanes;
     struct slot slots[2];
     struct ht_grants *grants;
-    struct waiters *waiters; /* [n_spaces] */
     struct ready_lane *ready_lanes;
     int64_t n_ready;
     size_t ready_cap;

@@ -128,6 +128,62 @@ void ht_grants_less(struct space *sp, int64_t place, int64_t bytes)
     if (sp->tree) update(sp, place);
 }
 
+static void look_at(struct space *sp, const struct waiter *w)
+{
+    if (w->live > sp->wake_live) sp->wake_live = w->live;
+    if (w->blocked < sp->wake_blocked) sp->wake_blocked = w->blocked;
+}
+
+void ht_grants_wait(struct space *sp, struct waiter waiter, bool again)
+{
+    int32_t i = 0;
+    while (i < sp->n_waiters && sp->waiters[i].who != waiter.who) i++;
+    look_at(sp, &waiter);
+    if (i == sp->n_waiters) {
+        HT_PUSH(sp->waiters, sp->n_waiters, sp->waiters_cap, waiter);
+        return;
+    }
+    struct waiter *known = &sp->waiters[i];
+    if (!again) {
+        waiter.several = true;
+        if (known->live > waiter.live) waiter.live = known->live;
+        if (known->blocked < waiter.blocked) waiter.blocked = known->blocked;
+    }
+    *known = waiter;
+}
+
+/* Returns true if what was denied may be granted. */
+static bool may_have(const struct space *sp, const struct waiter *w)
+{
+    if (sp->live <= w->live) return true;
+    if (w->blocked == INT64_MAX) return false;
+    if (sp->frontier > w->blocked || sp->last_released > w->blocked) return true;
+    return w->several ? sp->last_granted >= w->blocked : granted_at(sp, w->blocked)->alloc >= 0;
+}
+
+int32_t ht_grants_wake(struct ht_grants *g)
+{
+    while (!g->n_woken && g->n_changed) {
+        struct space *sp = &g->spaces[g->changed[--g->n_changed]];
+        int32_t left = 0;
+        sp->changed = false;
+        sp->wake_live = INT64_MIN;
+        sp->wake_blocked = INT64_MAX;
+        for (int32_t i = 0; i < sp->n_waiters; i++) {
+            const struct waiter w = sp->waiters[i];
+            if (may_have(sp, &w)) {
+                HT_PUSH(g->woken, g->n_woken, g->woken_cap, w.who);
+                continue;
+            }
+            look_at(sp, &w);
+            sp->waiters[left++] = w;
+        }
+        sp->n_waiters = left;
+        sp->last_granted = sp->last_released = -1;
+    }
+    return g->n_woken ? g->woken[--g->n_woken] : -1;
+}
+
 int64_t ht_grants_peak(const struct ht_grants *g, int32_t space)
 {
     return g->spaces[space].peak;

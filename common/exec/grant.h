@@ -31,8 +31,8 @@
  *     best = max of need(w) + sum of net(u), w < u <= end  over its ungranted places w
  *
  * so that (left, right) combine to (l.sum + r.sum, max(l.best + r.sum, r.best)), and (*) is one search for the last w
- * that breaks it, O(log n). What was denied is asked for again only when live bytes have fallen far enough, or when that
- * w has been granted, or a group behind the frontier has released something: else the answer would be the same.
+ * that breaks it, O(log n). Who was denied is woken only when live bytes have fallen far enough, or when that w has been
+ * granted, or a group behind w has released something: else the answer would be the same.
  */
 #ifndef HT_EXEC_GRANT_H
 #define HT_EXEC_GRANT_H

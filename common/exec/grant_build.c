@@ -300,7 +300,8 @@ enum ht_status ht_grants_create(const struct ht_schedule *s, int32_t node, struc
         sp->capacity = ht_space_bytes(s, i);
         sp->live = sp->peak = sp->resident = w.tally[i].live[0];
         sp->wake_live = INT64_MIN;
-        sp->wake_frontier = INT64_MAX;
+        sp->wake_blocked = INT64_MAX;
+        sp->last_granted = sp->last_released = -1;
         ht_grants_open_window(sp, FIRST_WINDOW);
     }
     uint32_t n_amounts = 0;
@@ -340,9 +341,11 @@ void ht_grants_destroy(struct ht_grants *g)
     for (int32_t i = 0; i < g->n_spaces; i++) {
         free(g->spaces[i].granted);
         free(g->spaces[i].tree);
+        free(g->spaces[i].waiters);
     }
     free(g->spaces);
     free(g->changed);
+    free(g->woken);
     free(g->amounts);
     free(g->parcels);
     free(g->needs);

@@ -7,23 +7,17 @@
 
 #include "common/exec/grant_state.h"
 
-/* Marks a space that may now grant what it denied before. */
 static inline void ht_grants_mark_changed(struct ht_grants *g, struct space *sp)
 {
-    sp->wake_live = INT64_MIN;
-    sp->wake_frontier = INT64_MAX;
     if (sp->changed) return;
     sp->changed = true;
     g->changed[g->n_changed++] = (int32_t)(sp - g->spaces);
 }
 
-/* Takes a space that may now grant what it denied before, or returns -1. */
-static inline int32_t ht_grants_next_changed(struct ht_grants *g)
+/* Takes one who may now be granted what it was denied, or returns -1. */
+static inline int32_t ht_grants_next_woken(struct ht_grants *g)
 {
-    if (!g->n_changed) return -1;
-    int32_t space = g->changed[--g->n_changed];
-    g->spaces[space].changed = false;
-    return space;
+    return g->n_changed || g->n_woken ? ht_grants_wake(g) : -1;
 }
 
 static inline int64_t ht_grants_place(const struct space *sp, int32_t iteration, const struct amount *t)
@@ -31,21 +25,23 @@ static inline int64_t ht_grants_place(const struct space *sp, int32_t iteration,
     return (int64_t)iteration * sp->n + t->position;
 }
 
-/* Returns true when t's group may have its bytes: equation (*) of grant.h. Otherwise notes when that may change. */
+/* Returns true when t's group may have its bytes: equation (*) of grant.h. Otherwise notes what may change that. */
 static inline bool ht_grants_allow(struct ht_grants *g, struct space *sp, int32_t iteration, const struct amount *t,
-                                   int64_t bytes, bool waits)
+                                   int64_t bytes, bool waits, struct waiter *waiter)
 {
     int64_t most = waits ? sp->order : sp->capacity;
     if (bytes == 0) return true;
+    waiter->live = INT64_MIN;
+    waiter->blocked = INT64_MAX;
     if (sp->live + bytes > most) {
-        if (most - bytes > sp->wake_live) sp->wake_live = most - bytes;
+        waiter->live = most - bytes;
         return false;
     }
     if (bytes <= most - sp->order - sp->ahead) return true;
     int64_t place = ht_grants_place(sp, iteration, t);
     if (place == sp->frontier) return true;
     int64_t blocked = ht_grants_last_blocked(g, sp, place, bytes, most);
-    if (blocked >= 0 && blocked < sp->wake_frontier) sp->wake_frontier = blocked + 1;
+    if (blocked >= 0) waiter->blocked = blocked;
     return blocked < 0;
 }
 
@@ -60,19 +56,25 @@ static inline void ht_grants_grant(struct ht_grants *g, struct space *sp, int32_
         ht_grants_advance(sp);
     else
         ht_grants_put(sp, place, bytes);
+    if (place < sp->wake_blocked && sp->frontier <= sp->wake_blocked) return;
     /* It no longer limits the groups behind it. */
-    if (place >= sp->wake_frontier - 1 || sp->frontier >= sp->wake_frontier) ht_grants_mark_changed(g, sp);
+    if (place > sp->last_granted) sp->last_granted = place;
+    ht_grants_mark_changed(g, sp);
 }
 
 /* Asks for the memory of the issue group that begins with op `first` (the op, or the node's members of its group), all
-   or nothing. waits: it could not start yet. Returns -1 when granted; otherwise the space that denied it: ask again
-   after it has changed. */
-static inline int32_t ht_grants_ask(struct ht_grants *g, int32_t iteration, int32_t first, bool waits)
+   or nothing. waits: it could not start yet. Returns -1 when granted; otherwise the space that denied it, which then wakes
+   `who` when the answer may have changed. again: `who` asks for one group at a time. */
+static inline int32_t ht_grants_ask(struct ht_grants *g, int32_t iteration, int32_t first, bool waits, int32_t who,
+                                    bool again)
 {
+    struct waiter waiter = {.who = who};
     const struct amount *begin = g->amounts + g->begin[first], *end = g->amounts + g->begin[first + 1];
     for (const struct amount *t = begin; t < end && !t->release; t++) {
         const struct parcel *p = &g->parcels[t->parcel];
-        if (!ht_grants_allow(g, &g->spaces[p->space], iteration, t, p->bytes, waits)) return p->space;
+        if (ht_grants_allow(g, &g->spaces[p->space], iteration, t, p->bytes, waits, &waiter)) continue;
+        ht_grants_wait(&g->spaces[p->space], waiter, again);
+        return p->space;
     }
     for (const struct amount *t = begin; t < end && !t->release; t++) {
         const struct parcel *p = &g->parcels[t->parcel];
@@ -101,7 +103,8 @@ static inline void ht_grants_release(struct ht_grants *g, int32_t iteration, int
         bool beyond = place > sp->frontier;
         sp->live -= p->bytes;
         if (beyond) ht_grants_less(sp, place, p->bytes);
-        if (sp->live <= sp->wake_live || (beyond && sp->wake_frontier < INT64_MAX)) ht_grants_mark_changed(g, sp);
+        if (beyond && place > sp->wake_blocked && place > sp->last_released) sp->last_released = place;
+        if (sp->live <= sp->wake_live || sp->last_released >= 0) ht_grants_mark_changed(g, sp);
     }
 }
 

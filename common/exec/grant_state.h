@@ -25,6 +25,15 @@ struct amount {
     uint32_t position : 31, release : 1;
 };
 
+/* One who was denied memory in a space, and what may change the answer. */
+struct waiter {
+    int32_t who;
+    bool several; /* was denied several times: a grant from place `blocked` on may help */
+    int64_t live; /* live bytes fall to this; INT64_MIN: they were few enough */
+    int64_t
+        blocked; /* this place's group is granted, or one behind it releases something; INT64_MAX: it was not asked */
+};
+
 /* A place counts groups over all iterations: iteration * n + position. The window has the places from the frontier on,
    as far as groups have asked for one: place p in slot p & (window - 1). */
 struct space {
@@ -32,13 +41,18 @@ struct space {
     int64_t resident;                    /* live before the first op */
     int64_t frontier;                    /* place of the oldest ungranted group */
     int64_t ahead;                       /* sum of alloc over groups granted beyond the frontier */
-    int64_t wake_live, wake_frontier; /* what was denied may be granted when live is as low, or the frontier as far */
-    int32_t n;                        /* issue groups that touch the space */
-    int32_t window;                   /* a power of two */
-    const int64_t *need;              /* [n], in the grants' needs; NULL: not needed yet */
-    struct granted *granted;          /* [window] */
-    struct node *tree; /* [2 * window]; node 1 is the root, slot i is node window + i; NULL: not needed yet */
-    bool changed;
+    struct waiter *waiters;
+    size_t waiters_cap;
+    int32_t n_waiters;
+    int64_t wake_live, wake_blocked; /* the largest `live` and the smallest `blocked` of the waiters */
+    int64_t last_granted,
+        last_released;       /* since they were looked at: largest place from wake_blocked on that was; -1: none */
+    int32_t n;               /* issue groups that touch the space */
+    int32_t window;          /* a power of two */
+    const int64_t *need;     /* [n], in the grants' needs; NULL: not needed yet */
+    struct granted *granted; /* [window] */
+    struct node *tree;       /* [2 * window]; node 1 is the root, slot i is node window + i; NULL: not needed yet */
+    bool changed;            /* a waiter may be granted what it was denied */
 };
 
 struct ht_grants {
@@ -52,6 +66,9 @@ struct ht_grants {
     int64_t *needs;   /* space after space; NULL: no tree has been planted */
     int32_t *changed; /* stack of changed spaces */
     int32_t n_changed;
+    int32_t *woken; /* stack of who may ask again */
+    int32_t n_woken;
+    size_t woken_cap;
 };
 
 /* Gives the space an empty window. */
@@ -63,6 +80,10 @@ void ht_grants_advance(struct space *sp);
 void ht_grants_put(struct space *sp, int64_t place, int64_t bytes);
 /* Notes that a group beyond the frontier has released `bytes`. */
 void ht_grants_less(struct space *sp, int64_t place, int64_t bytes);
+/* Notes who was denied. again: it asks for one thing at a time, so an earlier note about it no longer counts. */
+void ht_grants_wait(struct space *sp, struct waiter waiter, bool again);
+/* Takes the next one from the waiters of changed spaces; -1: none. */
+int32_t ht_grants_wake(struct ht_grants *g);
 /* Returns the last ungranted place before `place` whose group could not run beside `bytes` more; -1: none. */
 int64_t ht_grants_last_blocked(struct ht_grants *g, struct space *sp, int64_t place, int64_t bytes, int64_t most);
 
