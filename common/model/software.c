@@ -116,6 +116,7 @@ static const struct ht_field software_fields[] = {
     MAP(ht_software, gate, pointwise_fields, false),
     MAP(ht_software, rotary, pointwise_fields, true),
     MAP(ht_software, scores, pointwise_fields, true),
+    MAP(ht_software, encoder_scores, pointwise_fields, false),
     MAP(ht_software, gelu, pointwise_fields, true),
     MAP(ht_software, encoder_gelu, pointwise_fields, false),
     MAP(ht_software, swiglu, pointwise_fields, true),
@@ -138,6 +139,7 @@ static enum ht_status read_software(const struct ht_node *map, const char *name,
     struct ht_software s = {0};
     enum ht_status status = ht_config_load(map, software_fields, err, &s);
     if (status != HT_OK) return status;
+    if (!ht_node_find(map, "encoder_scores")) s.encoder_scores = s.scores;
     if (!ht_node_find(map, "encoder_gelu")) s.encoder_gelu = s.gelu;
     if (name) snprintf(s.name, sizeof(s.name), "%s", name);
     if (s.collectives.uneven < 1) s.collectives.uneven = 1; /* the file has no map */
@@ -176,7 +178,9 @@ bool ht_software_name(int64_t index, char buf[64])
 void ht_software_apply(const struct ht_software *s, struct ht_model *m)
 {
     bool llama = m->arch == HT_ARCH_LLAMA;
-    const struct ht_pointwise *gelu = ht_arch_bidirectional(m->arch) ? &s->encoder_gelu : &s->gelu;
+    bool encoder = ht_arch_bidirectional(m->arch);
+    const struct ht_pointwise *gelu = encoder ? &s->encoder_gelu : &s->gelu;
+    const struct ht_pointwise *scores = encoder ? &s->encoder_scores : &s->scores;
     const struct ht_pointwise *norm = llama ? &s->rms_norm : &s->layer_norm, *ffn = llama ? &s->swiglu : gelu;
     if (m->arch == HT_ARCH_GPT || m->arch == HT_ARCH_BERT) m->dropout |= s->dropout;
     int64_t modulate = ht_arch_gated(m->arch) ? s->modulate.kept : 0;
@@ -184,8 +188,8 @@ void ht_software_apply(const struct ht_software *s, struct ht_model *m)
                                .norm_casts = norm->kept_casts,
                                .ffn = ffn->kept,
                                .ffn_backward = ffn->scratch_backward,
-                               .scores_forward = s->scores.scratch_forward,
-                               .scores_backward = s->scores.scratch_backward,
+                               .scores_forward = scores->scratch_forward,
+                               .scores_backward = scores->scratch_backward,
                                .frees = s->frees,
                                .logits = s->loss.kept,
                                .logits_forward = s->loss.scratch_forward,

@@ -66,8 +66,8 @@ struct ht_software_collectives {
 
 struct ht_software {
     char name[64];
-    struct ht_pointwise layer_norm, rms_norm, modulate, residual, gate, rotary, scores, gelu, encoder_gelu, swiglu,
-        loss;
+    struct ht_pointwise layer_norm, rms_norm, modulate, residual, gate, rotary, scores, encoder_scores, gelu,
+        encoder_gelu, swiglu, loss;
     struct ht_step_passes step;
     struct ht_software_adam adam;
     bool dropout;     /* GPT and BERT drop out */

@@ -157,6 +157,12 @@ static double ht_dropout_s(const struct ht_roof *r, const struct ht_work *w, con
     return w->dropout ? ht_stream_s(r, elements * (2 * s->e + 1)) : 0;
 }
 
+/* Returns the software's kernels of the scores: a causal model's may leave out what lies above the diagonal. */
+static const struct ht_pointwise *ht_scores_of(const struct ht_software *sw, const struct ht_shape *s)
+{
+    return s->encoder ? &sw->encoder_scores : &sw->scores;
+}
+
 static double ht_attention_s(const struct ht_roof *r, const struct ht_software *sw, const struct ht_work *w,
                              const struct ht_shape *s)
 {
@@ -165,8 +171,9 @@ static double ht_attention_s(const struct ht_roof *r, const struct ht_software *
         return r->launch_s + fmax(flops_s, 2 * s->N * (s->C + s->K) * s->e / s->t / r->bytes_per_s);
     }
     double probs = s->B * s->H * s->T * s->T;
-    return ht_gemm_s(r, s->B * s->H, s->T, s->T, s->D, s->e, s->e) + ht_passes_s(r, w, &sw->scores.forward, probs) +
-           ht_dropout_s(r, w, s, probs) + ht_gemm_s(r, s->B * s->H, s->T, s->D, s->T, s->e, s->e);
+    return ht_gemm_s(r, s->B * s->H, s->T, s->T, s->D, s->e, s->e) +
+           ht_passes_s(r, w, &ht_scores_of(sw, s)->forward, probs) + ht_dropout_s(r, w, s, probs) +
+           ht_gemm_s(r, s->B * s->H, s->T, s->D, s->T, s->e, s->e);
 }
 
 static double ht_attention_back_s(const struct ht_roof *r, const struct ht_software *sw, const struct ht_work *w,
@@ -179,7 +186,7 @@ static double ht_attention_back_s(const struct ht_roof *r, const struct ht_softw
     double probs = s->B * s->H * s->T * s->T;
     return ht_gemm_s(r, s->B * s->H, s->T, s->T, s->D, s->e, s->e) +     /* dP = dO V^T */
            3 * ht_gemm_s(r, s->B * s->H, s->T, s->D, s->T, s->e, s->e) + /* dV, dQ, dK */
-           ht_passes_s(r, w, &sw->scores.backward, probs) + ht_dropout_s(r, w, s, probs) +
+           ht_passes_s(r, w, &ht_scores_of(sw, s)->backward, probs) + ht_dropout_s(r, w, s, probs) +
            (s->K < s->C ? ht_queries_keys_s(r, s, 2 * s->e) : 0);
 }
 

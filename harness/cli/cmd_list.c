@@ -369,6 +369,8 @@ static enum ht_status add_software(const char *name, struct ht_table *t, json_t 
         ht_table_cell(t, "%g+%g", ht_passes_bytes(&p->forward, HT_F16), ht_passes_bytes(&p->backward, HT_F16));
         json_object_set_new(row, parts[k].name, pointwise_json(p));
     }
+    json_object_set_new(row, "encoder_scores", pointwise_json(&s.encoder_scores));
+    json_object_set_new(row, "encoder_gelu", pointwise_json(&s.encoder_gelu));
     ht_table_cell(t, "%g", ht_adam_bytes_per_param(HT_F16, HT_F16) + ht_step_beside_bytes(&s.step, HT_F16, HT_F16));
     ht_table_bytes(t, ht_software_reserve_bytes(&s, 0));
     ht_table_cell(t, "%g", s.collectives.uneven);

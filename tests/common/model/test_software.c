@@ -59,6 +59,30 @@ START_TEST(what_archs_hold)
     ck_assert_mem_eq(&vit.held, &gpt.held, sizeof(vit.held));
     ck_assert(!ht_software_load("megatron", NULL, &s));
     ck_assert_mem_eq(&s.encoder_gelu, &s.gelu, sizeof(s.gelu)); /* not said, so they are the same */
+    s.encoder_scores.scratch_forward = 5, s.encoder_scores.scratch_backward = 7;
+    gpt = (struct ht_model){.arch = HT_ARCH_GPT}, bert = (struct ht_model){.arch = HT_ARCH_BERT};
+    ht_software_apply(&s, &gpt);
+    ht_software_apply(&s, &bert);
+    ck_assert(gpt.held.scores_forward == 1 && gpt.held.scores_backward == 2);
+    ck_assert(bert.held.scores_forward == 5 && bert.held.scores_backward == 7);
+}
+END_TEST
+
+/* The programs with Megatron-LM's kernels read half of a causal model's scores, the others all; an encoder's are read
+   whole by each. */
+START_TEST(scores_of_programs)
+{
+    static const struct {
+        const char *name;
+        double forward, backward, encoder_forward, encoder_backward;
+    } programs[] = {{"fused", 2, 3, 2, 3},      {"eager", 6, 7, 6, 7},   {"torch", 6, 7, 6, 7},
+                    {"megatron", 1.5, 2, 2, 3}, {"aceso", 1.5, 2, 2, 3}, {"mist", 1.5, 2, 2, 3}};
+    struct ht_software s;
+    ck_assert(!ht_software_load(programs[_i].name, NULL, &s));
+    ck_assert_double_eq(s.scores.forward.passes, programs[_i].forward);
+    ck_assert_double_eq(s.scores.backward.passes, programs[_i].backward);
+    ck_assert_double_eq(s.encoder_scores.forward.passes, programs[_i].encoder_forward);
+    ck_assert_double_eq(s.encoder_scores.backward.passes, programs[_i].encoder_backward);
 }
 END_TEST
 
@@ -159,6 +183,7 @@ int main(void)
     tcase_add_test(t, every_name_loads);
     tcase_add_test(t, fused_holds_nothing);
     tcase_add_test(t, what_archs_hold);
+    tcase_add_loop_test(t, scores_of_programs, 0, 6);
     tcase_add_test(t, bytes_by_hand);
     tcase_add_loop_test(t, files_are_checked, 0, (int)HT_COUNT(files));
     tcase_add_test(t, unknown_name);
