@@ -21,8 +21,9 @@ struct shared {
 struct merge {
     struct ht_schedule *const *drafts;
     int32_t n, parts;
-    struct taken *order;     /* [n_ops] of the graph */
-    int32_t n_ops, n_groups; /* n_groups: numbers taken by groups across drafts */
+    const struct ht_merge_stage *stages; /* [ranks], or NULL */
+    struct taken *order;                 /* [n_ops] of the graph */
+    int32_t n_ops, n_groups;             /* n_groups: numbers taken by groups across drafts */
     size_t order_cap;
     int32_t **new_op;      /* [n][ops of the draft] */
     int32_t **new_row;     /* [n][tensors of the draft] */
@@ -47,15 +48,19 @@ static struct team team_of(const struct merge *m, int32_t draft, int32_t op)
     const struct ht_schedule *s = m->drafts[draft];
     const struct ht_op *o = &s->ops[op];
     int32_t replica = draft - draft % m->parts;
+    const struct ht_merge_stage *stage = m->stages ? &m->stages[ht_op_rank(s, op)] : NULL;
+    int32_t first = stage ? stage->first : replica; /* draft with part 0 of the op's stage */
     if (ht_joins_boundary(o))
-        return (struct team){s->works[o->work].ranks > 1 ? replica : draft, 1, s->works[o->work].ranks};
+        return (struct team){s->works[o->work].ranks > 1 ? first : draft, 1, s->works[o->work].ranks};
     if (s->lanes[o->lane].kind == HT_LANE_COLLECTIVE && (m->parts == 1 || o->label.unit < 0))
         return (struct team){0, 1, m->n};
+    if (s->lanes[o->lane].kind == HT_LANE_COLLECTIVE && stage)
+        return (struct team){draft - first, stage->width, stage->replicas};
     if (s->lanes[o->lane].kind == HT_LANE_COLLECTIVE) return (struct team){draft % m->parts, m->parts, m->n / m->parts};
-    if (s->works[o->work].tp > 1) return (struct team){replica, 1, s->works[o->work].tp};
+    if (s->works[o->work].tp > 1) return (struct team){first, 1, s->works[o->work].tp};
     if (!o->across) return (struct team){draft, 1, 1};
-    int32_t other = replica + o->across - 1, first = draft < other ? draft : other;
-    return (struct team){first, abs(draft - other), 2};
+    int32_t other = replica + o->across - 1;
+    return (struct team){draft < other ? draft : other, abs(draft - other), 2};
 }
 
 /* Takes an op with all of its group. Returns the draft's next op. */
@@ -228,8 +233,14 @@ static void add_rows(struct merge *m)
         for (int32_t d = 0; d < m->n; d++)
             if (i < m->drafts[d]->n_tensors && m->new_row[d][i] != NO_ROW)
                 m->new_row[d][i] = ht_add_tensor(m->out, m->drafts[d]->tensors[i]);
-    for (int32_t k = 0; k < m->n_shared; k++)
-        m->new_row[m->shared[k].draft][m->shared[k].row] = m->new_row[m->shared[k].of][m->shared[k].of_row];
+    for (int32_t left = m->n_shared; left > 0;) { /* the sender's may be another draft's, too */
+        left = 0;
+        for (int32_t k = 0; k < m->n_shared; k++) {
+            int32_t row = m->new_row[m->shared[k].of][m->shared[k].of_row];
+            m->new_row[m->shared[k].draft][m->shared[k].row] = row;
+            left += row == NO_ROW;
+        }
+    }
     for (int32_t i = 0; i < most_residents; i++)
         for (int32_t d = 0; d < m->n; d++) {
             if (i >= m->drafts[d]->n_residents) continue;
@@ -288,11 +299,12 @@ static void add_op(struct merge *m, int32_t at)
     out->n_ops++;
 }
 
-enum ht_status ht_schedule_merge(struct ht_schedule *const *drafts, int32_t n, int32_t parts, struct ht_error *err,
-                                 struct ht_schedule **out)
+enum ht_status ht_schedule_merge_stages(struct ht_schedule *const *drafts, int32_t n, int32_t parts,
+                                        const struct ht_merge_stage *stages, struct ht_error *err,
+                                        struct ht_schedule **out)
 {
-    struct merge m = {.drafts = drafts, .n = n, .parts = parts};
-    assert(parts >= 1 && n % parts == 0);
+    struct merge m = {.drafts = drafts, .n = n, .parts = parts, .stages = stages};
+    assert(parts >= 1 && n % parts == 0 && (!stages || n == parts));
     int32_t *next = HT_NEW_ARRAY(int32_t, n);
     m.first_lane = HT_NEW_ARRAY(int32_t, n);
     m.first_group = HT_NEW_ARRAY(int32_t, n);
@@ -331,11 +343,24 @@ enum ht_status ht_schedule_merge(struct ht_schedule *const *drafts, int32_t n, i
     return status;
 }
 
+enum ht_status ht_schedule_merge(struct ht_schedule *const *drafts, int32_t n, int32_t parts, struct ht_error *err,
+                                 struct ht_schedule **out)
+{
+    return ht_schedule_merge_stages(drafts, n, parts, NULL, err, out);
+}
+
 enum ht_status ht_schedule_join(struct ht_schedule **drafts, int32_t n, int32_t parts, enum ht_status status,
                                 struct ht_error *err, struct ht_schedule **out)
 {
+    return ht_schedule_join_stages(drafts, n, parts, NULL, status, err, out);
+}
+
+enum ht_status ht_schedule_join_stages(struct ht_schedule **drafts, int32_t n, int32_t parts,
+                                       const struct ht_merge_stage *stages, enum ht_status status, struct ht_error *err,
+                                       struct ht_schedule **out)
+{
     struct ht_schedule *graph = NULL;
-    if (!status && n > 1) status = ht_schedule_merge(drafts, n, parts, err, &graph);
+    if (!status && n > 1) status = ht_schedule_merge_stages(drafts, n, parts, stages, err, &graph);
     if (!status && n == 1) {
         graph = drafts[0];
         drafts[0] = NULL;
