@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NO_ROW = -1 }; /* a row that is another draft's */
-
 struct taken {
     int32_t draft, op, group; /* group: across drafts, or -1 */
 };
@@ -16,6 +14,10 @@ struct taken {
 /* A row of a draft that is the row of another one in the graph: a message brings it from there. */
 struct shared {
     int32_t draft, row, of, of_row;
+};
+
+struct row_of_draft {
+    int32_t draft, row; /* draft -1: none */
 };
 
 struct merge {
@@ -30,9 +32,10 @@ struct merge {
     struct shared *shared; /* rows that drafts share */
     int32_t n_shared;
     size_t shared_cap;
-    int32_t **new_work;   /* [n][works of the draft], -1: no op has come to it */
-    int32_t *first_lane;  /* [n] */
-    int32_t *first_group; /* [n] number of a draft's group 0 in the graph */
+    struct row_of_draft **owner; /* [n][tensors of the draft] the row that it is; NULL: drafts share none */
+    int32_t **new_work;          /* [n][works of the draft], -1: no op has come to it */
+    int32_t *first_lane;         /* [n] */
+    int32_t *first_group;        /* [n] number of a draft's group 0 in the graph */
     struct ht_schedule *out;
 };
 
@@ -220,10 +223,40 @@ static void create(struct merge *m)
     }
 }
 
+/* Returns the row that a draft's row is in the graph. */
+static struct row_of_draft owner_of(const struct merge *m, int32_t draft, int32_t row)
+{
+    struct row_of_draft at = {draft, row};
+    while (m->owner && m->owner[at.draft][at.row].draft >= 0) at = m->owner[at.draft][at.row];
+    return at;
+}
+
+static bool is_own(const struct merge *m, int32_t draft, int32_t row)
+{
+    return !m->owner || m->owner[draft][row].draft < 0;
+}
+
+/* Makes one row of those that messages bring from one draft to another. A row may be sent on, even to the draft that it comes from: the
+   gradient between the halves of a block is in the row of the block's input's. */
+static void join_shared(struct merge *m)
+{
+    if (!m->n_shared) return;
+    m->owner = HT_NEW_ARRAY(struct row_of_draft *, m->n);
+    for (int32_t d = 0; d < m->n; d++) {
+        m->owner[d] = HT_NEW_ARRAY(struct row_of_draft, m->drafts[d]->n_tensors);
+        for (int32_t i = 0; i < m->drafts[d]->n_tensors; i++) m->owner[d][i].draft = -1;
+    }
+    for (int32_t k = 0; k < m->n_shared; k++) {
+        struct row_of_draft to = owner_of(m, m->shared[k].draft, m->shared[k].row),
+                            from = owner_of(m, m->shared[k].of, m->shared[k].of_row);
+        if (to.draft != from.draft || to.row != from.row) m->owner[to.draft][to.row] = from;
+    }
+}
+
 static void add_rows(struct merge *m)
 {
     int32_t most = 0, most_residents = 0;
-    for (int32_t k = 0; k < m->n_shared; k++) m->new_row[m->shared[k].draft][m->shared[k].row] = NO_ROW;
+    join_shared(m);
     for (int32_t d = 0; d < m->n; d++) {
         const struct ht_schedule *s = m->drafts[d];
         if (s->n_tensors > most) most = s->n_tensors;
@@ -231,16 +264,13 @@ static void add_rows(struct merge *m)
     }
     for (int32_t i = 0; i < most; i++)
         for (int32_t d = 0; d < m->n; d++)
-            if (i < m->drafts[d]->n_tensors && m->new_row[d][i] != NO_ROW)
+            if (i < m->drafts[d]->n_tensors && is_own(m, d, i))
                 m->new_row[d][i] = ht_add_tensor(m->out, m->drafts[d]->tensors[i]);
-    for (int32_t left = m->n_shared; left > 0;) { /* the sender's may be another draft's, too */
-        left = 0;
-        for (int32_t k = 0; k < m->n_shared; k++) {
-            int32_t row = m->new_row[m->shared[k].of][m->shared[k].of_row];
-            m->new_row[m->shared[k].draft][m->shared[k].row] = row;
-            left += row == NO_ROW;
+    for (int32_t d = 0; d < m->n && m->n_shared; d++)
+        for (int32_t i = 0; i < m->drafts[d]->n_tensors; i++) {
+            struct row_of_draft own = owner_of(m, d, i);
+            m->new_row[d][i] = m->new_row[own.draft][own.row];
         }
-    }
     for (int32_t i = 0; i < most_residents; i++)
         for (int32_t d = 0; d < m->n; d++) {
             if (i >= m->drafts[d]->n_residents) continue;
@@ -331,7 +361,9 @@ enum ht_status ht_schedule_merge_stages(struct ht_schedule *const *drafts, int32
         free(m.new_op[d]);
         free(m.new_row[d]);
         free(m.new_work[d]);
+        if (m.owner) free(m.owner[d]);
     }
+    free(m.owner);
     free(m.new_op);
     free(m.new_row);
     free(m.new_work);
