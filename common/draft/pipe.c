@@ -94,6 +94,7 @@ static void begin_pass(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pas
     if (n == v->first) ht_pipe_fetch(g, rank, k + 1);
     if (g->style->hooks.begin) g->style->hooks.begin(g, x);
     ht_pipe_turn(g, rank);
+    if (ht_layout_passed(g->d.layout, rank) > 1) g->begun = x;
     if (x->forward)
         ht_pipe_forward_pass(g, rank, n);
     else
@@ -253,6 +254,7 @@ static enum ht_status write_draft(const struct ht_scenario *scenario, const stru
     g.computed = ht_alloc_ids(ranks);
     g.sending = ht_alloc_ids(ranks);
     g.arrival = ht_alloc_ids((int64_t)g.n_backward * g.d.n_mb);
+    g.came = ht_alloc_ids((int64_t)g.n_forward * g.d.n_mb);
     g.lanes = HT_NEW_ARRAY(struct ht_lanes, ranks);
     for (int32_t r = 0; r < ranks; r++) add_lanes_of(&g, r);
     add_rows(&g);
@@ -262,7 +264,7 @@ static enum ht_status write_draft(const struct ht_scenario *scenario, const stru
     emit(&g);
     struct ht_schedule *plain = ht_draft_free(&g.d);
     void *all[] = {g.first,   g.stage_of, g.holder,   g.forward_rank, g.stage_lane, g.serve,  g.computed, g.sending,
-                   g.arrival, g.lanes,    g.visit_of, g.n_visits,     g.passes,     g.visits, g.slices};
+                   g.arrival, g.lanes,    g.visit_of, g.n_visits,     g.passes,     g.visits, g.slices,   g.came};
     for (size_t i = 0; i < HT_COUNT(all); i++) free(all[i]);
     if (g.control.mode == HT_CONTROL_NONE) {
         *out = plain;

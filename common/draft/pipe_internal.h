@@ -48,9 +48,11 @@ struct ht_pipe {
     int64_t n_passes;
     /* while ops are appended */
     int32_t match;
-    int32_t *computed, *sending;   /* [ranks] last compute op; message that the next compute op waits for, or -1 */
-    int32_t *arrival;              /* [n_backward * n_mb] op that has a backward pass's input, or -1 */
-    struct ht_pipe_slices *slices; /* [rows before the passes] of a tensor, received and not joined yet; n 0: none */
+    int32_t *computed, *sending;      /* [ranks] last compute op; message that the next compute op waits for, or -1 */
+    int32_t *arrival;                 /* [n_backward * n_mb] op that has a backward pass's input, or -1 */
+    int32_t *came;                    /* [n_forward * n_mb] the same of a forward pass */
+    const struct ht_pipe_pass *begun; /* pass of several micro-batches whose first op is to come; NULL: none */
+    struct ht_pipe_slices *slices;    /* [rows before the passes] of a tensor, received and not joined yet; n 0: none */
 };
 
 static inline int32_t ht_pipe_at(const struct ht_pipe *g, int32_t unit, int32_t mb)

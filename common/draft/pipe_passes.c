@@ -6,12 +6,22 @@
  */
 #include "common/draft/pipe_internal.h"
 
+/* Makes the last op, the first of a pass of several micro-batches, wait for the inputs of all: a program's are one. */
+static void await_all(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pass *x)
+{
+    const int32_t *arrivals = (x->forward ? g->came : g->arrival) + x->stage * g->d.n_mb;
+    for (int32_t j = ht_pipe_first_mb(g, rank, x); j < ht_pipe_end_mb(g, rank, x); j++)
+        ht_op_after(g->d.schedule, arrivals[j]);
+    g->begun = NULL;
+}
+
 /* Names the last op after its pass, and makes it wait for the message that blocks its rank. */
 static void in_pass(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pass *x)
 {
     struct ht_schedule *s = g->d.schedule;
     ht_op_number(s, x->forward ? "f" : "b", x->stage, x->micro_batch);
     ht_op_after(s, g->sending[rank]);
+    if (g->begun == x) await_all(g, rank, x);
     g->sending[rank] = -1;
     g->computed[rank] = s->n_ops - 1;
 }

@@ -227,7 +227,11 @@ void ht_pipe_send_boundary(struct ht_pipe *g, int32_t from, int32_t to, int32_t 
         struct ht_pipe_message p = message(g, routes[i], gradient ? a->grad_out : a->act_out,
                                            gradient ? b->grad_in : b->act_in, tensor, gradient ? 'D' : 'X', -1);
         if (g->style->blocking_sends && p.send >= 0) g->sending[from] = p.send;
-        if (for_backward >= 0 && p.receive >= 0) g->arrival[for_backward * g->d.n_mb + mb] = p.receive;
+        if (p.receive < 0) continue;
+        if (for_backward >= 0)
+            g->arrival[for_backward * g->d.n_mb + mb] = p.receive;
+        else if (g->shape.v == 1) /* ranks are stages */
+            g->came[to * g->d.n_mb + mb] = p.receive;
     }
     free(routes);
 }
@@ -251,6 +255,9 @@ void ht_pipe_join_boundary(struct ht_pipe *g, int32_t rank, int32_t tensor, int3
     for (int32_t i = 0; i < slices.n; i++) ht_op_effect(s, slices.first + i, HT_DEVICE, HT_NEED | HT_RELEASE);
     ht_op_effect(s, tensor, HT_DEVICE, HT_PRODUCE);
     ht_charge_collective(s, g->d.links, ht_links_cross(s, g->d.links, me, group, n), bytes);
-    if (for_backward >= 0) g->arrival[for_backward * g->d.n_mb + mb] = op;
+    if (for_backward >= 0)
+        g->arrival[for_backward * g->d.n_mb + mb] = op;
+    else if (g->shape.v == 1)
+        g->came[rank * g->d.n_mb + mb] = op;
     g->slices[tensor].n = 0;
 }
