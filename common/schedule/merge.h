@@ -12,7 +12,7 @@
  * the parts of one replica. Their k-th passes over a part (works of several parts) are a group, with members in the
  * order of the parts: of the first n drafts, if the work has fewer parts, as stages may that are narrower than others.
  * Then messages cross drafts, too: each has one member of a pair (ht_op_across), in the same order, with a row of its own
- * for what is sent. In the graph that is one row, the sender's. A collective about a unit joins the drafts of one part, any other collective all drafts. Members
+ * for what is sent. In the graph that is one row, the sender's, also if it is sent on. A collective about a unit joins the drafts of one part, any other collective all drafts. Members
  * of the former are in the order of the drafts, wherever their ranks are, so that sums do not depend on it; those of the
  * latter are in the order of their ranks.
  *
