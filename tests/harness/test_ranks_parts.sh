@@ -75,9 +75,10 @@ cmp -s 0.csv 1.csv || fail "slices over nodes: $(paste 0.csv 1.csv)"
 # Replicas of stages share each micro-batch. One of them is added up as in_memory's, which has micro-batches of one share: the same
 # bits, and the predicted peaks. More of them are added up in another order.
 while read -r ranks system; do
-    run 0 train in_memory "${llama[@]}" --batch 4 --losses one.csv
+    run 0 train in_memory "${llama[@]}" --batch 4 --losses one.csv --save one.safetensors
     # shellcheck disable=SC2086 # words
-    run 0 train $system "${llama[@]}" --batch 4 --micro-batch 4 --ranks "$ranks" --losses u.csv
+    run 0 train $system "${llama[@]}" --batch 4 --micro-batch 4 --ranks "$ranks" --losses u.csv --save replicas.safetensors
+    cmp -s one.safetensors replicas.safetensors || fail "$system saves something else"
     cmp -s one.csv u.csv || fail "$system: losses are not in_memory's: $(paste one.csv u.csv)"
     [[ $system = gpipe* ]] || continue
     [ "$(grep -c 'device [0-9].*+0.00%' out)" = "$ranks" ] || fail "$system: peaks are not the predicted ones: $(grep device out)"
