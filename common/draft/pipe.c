@@ -253,6 +253,7 @@ static enum ht_status write_draft(const struct ht_scenario *scenario, const stru
     g.serve = ht_alloc_ids(ranks * ranks);
     g.computed = ht_alloc_ids(ranks);
     g.sending = ht_alloc_ids(ranks);
+    g.made = ht_alloc_ids(ranks);
     g.arrival = ht_alloc_ids((int64_t)g.n_backward * g.d.n_mb);
     g.came = ht_alloc_ids((int64_t)g.n_forward * g.d.n_mb);
     g.lanes = HT_NEW_ARRAY(struct ht_lanes, ranks);
@@ -263,8 +264,9 @@ static enum ht_status write_draft(const struct ht_scenario *scenario, const stru
     lay_out(&g);
     emit(&g);
     struct ht_schedule *plain = ht_draft_free(&g.d);
-    void *all[] = {g.first,   g.stage_of, g.holder,   g.forward_rank, g.stage_lane, g.serve,  g.computed, g.sending,
-                   g.arrival, g.lanes,    g.visit_of, g.n_visits,     g.passes,     g.visits, g.slices,   g.came};
+    void *all[] = {g.first,    g.stage_of, g.holder,  g.forward_rank, g.stage_lane, g.serve,
+                   g.computed, g.sending,  g.arrival, g.lanes,        g.visit_of,   g.n_visits,
+                   g.passes,   g.visits,   g.slices,  g.came,         g.made};
     for (size_t i = 0; i < HT_COUNT(all); i++) free(all[i]);
     if (g.control.mode == HT_CONTROL_NONE) {
         *out = plain;

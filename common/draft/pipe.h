@@ -99,7 +99,7 @@
  *
  * Stages may have replicas of their own (common/draft/layout.h), which share each micro-batch that enters the pipeline. A draft is then one
  * member of all stages: a part, of one replica. The micro-batches of the graph are the shares of the stage that has most replicas. A
- * pass of another stage is of several of them, and begins when all have come. Its ops go unit by unit, so that as much is in memory as if they
+ * pass of another stage is of several of them, begins when all have come, and sends when all are made. Its ops go unit by unit, so that as much is in memory as if they
  * were one. A message is one share, to the replica of the next stage that passes it. After all passes gradients are
  * all-reduced over the replicas of the stage.
  *

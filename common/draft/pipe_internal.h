@@ -49,6 +49,7 @@ struct ht_pipe {
     /* while ops are appended */
     int32_t match;
     int32_t *computed, *sending;      /* [ranks] last compute op; message that the next compute op waits for, or -1 */
+    int32_t *made;                    /* [ranks] op that made the last of what the last pass sends on */
     int32_t *arrival;                 /* [n_backward * n_mb] op that has a backward pass's input, or -1 */
     int32_t *came;                    /* [n_forward * n_mb] the same of a forward pass */
     const struct ht_pipe_pass *begun; /* pass of several micro-batches whose first op is to come; NULL: none */

@@ -111,6 +111,7 @@ void ht_pipe_forward_pass(struct ht_pipe *g, int32_t rank, int64_t n)
             if (u + 1 == g->first[(x->stage + 1) * d] && u + 1 < head) drop_boundary(g, rank, u + 1, j);
             if (u + 1 == head && g->style->recompute_output && !has_head) drop(g, g->d.x[ht_pipe_at(g, head, j)]);
         }
+    g->made[rank] = g->computed[rank];
     for (int32_t j = begin; j < end && has_head; j++) forward_head(g, rank, n, x, j);
 }
 
@@ -196,6 +197,7 @@ static void backward_unit(struct ht_pipe *g, int32_t rank, int64_t n, const stru
     bool first = u == ht_pipe_first_block(g, q);
     for (int32_t j = ht_pipe_first_mb(g, rank, x); j < end; j++) {
         backward(g, rank, x, u, j);
+        if (first) g->made[rank] = g->computed[rank];
         if (first && q > 0 && ht_pipe_keeps_boundary(g, rank, ht_pipe_backward_rank(&g->shape, q - 1)))
             drop(g, g->d.dx[ht_pipe_at(g, u, j)]);
         if (j + 1 == end && u > 0) drop_param(g, rank, n, u);

@@ -159,6 +159,9 @@ static struct ht_pipe_message message(struct ht_pipe *g, struct route r, int32_t
         ht_op_match(g->d.schedule, g->match);
         if (across) ht_op_across(g->d.schedule, receives ? r.from_member : r.to_member);
         ht_op_after(g->d.schedule, after);
+        if (!receives &&
+            ht_layout_passed(g->d.layout, r.from) > 1) /* a program sends when all shares of the pass are made */
+            ht_op_after(g->d.schedule, g->made[r.from]);
         if (meets && g->d.member == r.to_member) ht_op_after(g->d.schedule, g->computed[r.to]);
         if (receives)
             ht_op_effect(g->d.schedule, r.end ? add_slice(g, r, tensor, receiver) : tensor, HT_DEVICE, HT_PRODUCE);

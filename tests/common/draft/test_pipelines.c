@@ -478,6 +478,34 @@ START_TEST(boundaries_of_replicas)
 }
 END_TEST
 
+/*
+ * Stages of 1, 2 and 1 replicas, a block each; T_f = 1 and T_b = 2 for a share. A pass begins when all its shares have come, and sends
+ * them when all are made. One micro-batch, and two:
+ *
+ *     stage 0             f 0 to 2    b 11 to 15        f 0 to 2, 2 to 4    b 13 to 17, 17 to 21
+ *     stage 1, each       f 2 to 3    b  9 to 11        f 2 to 3, 4 to 5    b 11 to 13, 15 to 17
+ *     stage 2             f 3 to 5    b  5 to  9        f 3 to 5, 5 to 7    b  7 to 11, 11 to 15
+ */
+START_TEST(passes_of_replicas)
+{
+    static const struct stages x = {{1, 2, 1}, {1, 1, 1}};
+    static const double ends[] = {15, 21};
+    for (int64_t l = 1; l <= 2; l++) {
+        struct ht_scenario sc = scenario_of_stages(&x, l);
+        sc.model.layers = 3;
+        struct ht_layout *layout = layout_of_stages(&sc, &x);
+        struct ht_pipe_style y = pipe_gpipe;
+        y.layout = layout;
+        struct pipe_run r =
+            pipe_run(pipe_build(&sc, &y), &y, (struct pipe_prices){.forward = 1, .backward = 2}, 1, 0, NULL);
+        ck_assert_double_eq_tol(pipe_gpu_time(&r), ends[l - 1], 1e-9);
+        pipe_run_free(&r);
+        ht_layout_destroy(layout);
+        ht_scenario_free(&sc);
+    }
+}
+END_TEST
+
 START_TEST(replicas_that_do_not_fit)
 {
     static const struct {
@@ -561,8 +589,8 @@ START_TEST(broken_replicas)
     static const char *const texts[] = {
         "",
         "is the second forward of unit 3, micro-batch 0", /* both pass the first share */
-        "on device 2, which does not hold it",                      /* its input goes to the other replica */
-        "on device 1, which does not hold it",                             /* or what it leaves comes from there */
+        "on device 2, which does not hold it",            /* its input goes to the other replica */
+        "on device 1, which does not hold it",            /* or what it leaves comes from there */
         "gradients of 1 backward passes; expected 2",     /* replica 1 keeps its own gradient */
         "communicator of 2 ranks in a group of 1",        /* which is all that it joins */
         "do not tile it",                                 /* a replica lacks some states */
@@ -886,6 +914,7 @@ int main(void)
     tcase_add_test(t, replicas_of_stages);
     tcase_add_test(t, replicas_of_unlike_widths);
     tcase_add_test(t, boundaries_of_replicas);
+    tcase_add_test(t, passes_of_replicas);
     tcase_add_test(t, replicas_that_do_not_fit);
     tcase_add_test(t, broken_replicas);
     tcase_add_test(t, all_reduces_start_when_the_last_has_its_sum);
