@@ -35,6 +35,11 @@
  * same on all parts, so each part of the next stage gets it whole from one of this stage, unless slices=1. A boundary may
  * be inside a block: then its halves are divided into different numbers of parts.
  *
+ * replicas=1,2,1 gives the stages replicas of their own, as Alpa and Aceso plan, too: those of a stage share each micro-batch, half of its sequences
+ * each, and all-reduce their gradients after the passes. A boundary scatters what it sends, by sequences, or gathers it. The micro-batches of the graph are
+ * then these shares: a stage of one replica passes two of them at a time, unit by unit, where the programs pass them as one. So
+ * gradients are formed and added as everywhere, and no message is cut.
+ *
  * slices=1 sends a slice from each part to the next stage, whose parts gather them (Narayanan et al. 2021, Sec. 4.1), as
  * interleaved does unless it is told otherwise. What is not of that paper sends whole tensors: GPipe's and DAPPLE's have
  * no parts.
@@ -65,6 +70,7 @@
 #include "common/draft/pipe.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* clang-format off */
 #define SHAPE                                                                                                          \
@@ -80,6 +86,8 @@
     {"slices", "1: a part sends its slice of what crosses a boundary, and the next stage's parts gather them", .max = 1}, \
     {"posts", "1: a message waits for the receiver's pass under way, over any link", .max = 1},                        \
     {"crossing", "inputs of a block that a message over each boundary costs as much as", .min = 1, .max = 1 << 10, .kind = HT_VARIABLE_LIST}
+#define REPLICAS                                                                                                       \
+    {"replicas", "data-parallel replicas of each stage of one pipeline, which share each micro-batch", .min = 1, .max = 1 << 14, .kind = HT_VARIABLE_LIST}
 #define GRADIENTS                                                                                                      \
     {"zero", "1: optimizer states are sharded over the pipelines (ZeRO-1); 2: gradients, too", .max = 2},              \
     {"scatter", "0: zero=1 all-reduces gradients, in place of reduce-scatters", .max = 1},                             \
@@ -93,9 +101,22 @@
     {"again", "sub-ops that each block recomputes, a sum of 1 norm1, 2 qkv, 4 attention, 8 proj, 16 norm2, 32 fc1, 64 gelu, 128 fc2", .max = HT_ALL_SUB_OPS, .kind = HT_VARIABLE_LIST}
 /* clang-format on */
 
-static const struct ht_knob knobs[] = {SHAPE, GRADIENTS, RECOMPUTE, {0}};
+static const struct ht_knob knobs[] = {SHAPE, REPLICAS, GRADIENTS, RECOMPUTE, {0}};
 static const struct ht_knob chunk_knobs[] = {
     {"v", "stages a device", .min = 1, .max = -1}, SHAPE, GRADIENTS, RECOMPUTE, {0}};
+
+/* Gives the stages of a layout replicas of their own, and widths of their own or one for all. */
+static enum ht_status replicate(struct ht_layout *layout, const struct ht_scenario *scenario,
+                                const struct ht_variable *replicas, const struct ht_variable *widths, int64_t tp,
+                                struct ht_error *err)
+{
+    struct ht_variable equal = ht_variable_copy(replicas);
+    for (int32_t q = 0; q < equal.n; q++) equal.values[q] = tp;
+    enum ht_status status = ht_layout_replicate(layout, scenario, replicas->n, widths ? widths->values : equal.values,
+                                                replicas->values, err);
+    ht_variable_free(&equal);
+    return status;
+}
 
 /* Makes the style of a plan. The caller destroys *layout, which the style uses; NULL for one pipeline of whole
    stages. */
@@ -106,20 +127,24 @@ static enum ht_status style_of(const struct ht_system *self, const struct ht_sce
     const struct ht_variable *pipelines = ht_plan_variable(plan, "pipelines"), *l = ht_plan_variable(plan, "l");
     const struct ht_variable *halves = ht_plan_variable(plan, "halves"), *tp = ht_plan_variable(plan, "tp"),
                              *place = ht_plan_variable(plan, "place"), *widths = ht_plan_variable(plan, "widths"),
-                             *host = ht_plan_variable(plan, "host"), *crossing = ht_plan_variable(plan, "crossing"),
+                             *host = ht_plan_variable(plan, "host"), *replicas = ht_plan_variable(plan, "replicas"),
+                             *crossing = ht_plan_variable(plan, "crossing"),
                              *blocks = halves ? halves : ht_plan_variable(plan, "blocks");
     int64_t ranks = ht_scenario_ranks(scenario), micro_batches = ht_scenario_micro_batches(scenario);
     *layout = NULL;
     enum ht_status status =
         ht_layout_pipelines(scenario, pipelines ? pipelines->n : 1, pipelines ? pipelines->values : &ranks,
-                            l ? l->values : &micro_batches, tp ? (int32_t)tp->value : 1, err, layout);
-    if (!status && widths) status = ht_layout_widen(*layout, scenario, widths->n, widths->values, err);
+                            l ? l->values : &micro_batches, tp && !replicas ? (int32_t)tp->value : 1, err, layout);
+    if (!status && replicas)
+        status = replicate(*layout, scenario, replicas, widths, tp ? tp->value : 1, err);
+    else if (!status && widths)
+        status = ht_layout_widen(*layout, scenario, widths->n, widths->values, err);
     if (!status && place) status = ht_layout_place(*layout, scenario, place->n, place->values, err);
     if (!status && ht_plan_get(plan, "sequence") && (*layout)->tp > 1)
         status = ht_layout_cut_rows(*layout, scenario, err);
     if (status) return status;
-    if ((*layout)->n_replicas == 1 && (*layout)->tp == 1 && !place && !halves &&
-        !widths) { /* the same as without a layout */
+    if ((*layout)->n_replicas == 1 && (*layout)->tp == 1 && !place && !halves && !widths &&
+        !replicas) { /* the same as without a layout */
         ht_layout_destroy(*layout);
         *layout = NULL;
     }
@@ -202,6 +227,24 @@ static enum ht_status set_slices(const struct ht_system *self, const struct ht_s
     return HT_OK;
 }
 
+/* Adds the replicas of stages to the plan. */
+static enum ht_status set_replicas(const struct ht_settings *settings, struct ht_error *err, struct ht_plan *out)
+{
+    static const char *const others[] = {"pipelines", "sequence", "order", "zero"};
+    const struct ht_variable *replicas = ht_setting_variable(settings, "replicas"),
+                             *widths = ht_setting_variable(settings, "widths");
+    if (!replicas) return HT_OK;
+    for (size_t i = 0; i < HT_COUNT(others); i++)
+        if (!strcmp(others[i], "pipelines") ? ht_setting_variable(settings, others[i]) != NULL
+                                            : ht_setting(settings, others[i], 0) != 0)
+            return ht_fail(err, HT_BAD_INPUT, "replicas is set beside %s; expected one of them", others[i]);
+    if (widths && widths->n != replicas->n)
+        return ht_fail(err, HT_BAD_INPUT, "replicas has %d element%s and widths %d; expected as many, one a stage",
+                       replicas->n, replicas->n == 1 ? "" : "s", widths->n);
+    ht_plan_set_vector(out, replicas);
+    return HT_OK;
+}
+
 /* Adds the parts of stages to the plan. */
 static enum ht_status set_parts(const struct ht_settings *settings, struct ht_error *err, struct ht_plan *out)
 {
@@ -253,13 +296,14 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
     (void)profile;
     const struct ht_variable *blocks = ht_setting_variable(settings, "blocks"),
                              *halves = ht_setting_variable(settings, "halves");
-    const struct ht_variable *widths = ht_setting_variable(settings, "widths");
+    const struct ht_variable *widths = ht_setting_variable(settings, "widths"),
+                             *replicas = ht_setting_variable(settings, "replicas");
     bool chunks = self->variant == HT_PIPE_INTERLEAVED;
     const struct ht_variable *pipelines = ht_setting_variable(settings, "pipelines");
     int64_t deepest = pipelines ? 1 : ht_scenario_ranks(scenario), tp = ht_setting(settings, "tp", 1);
     for (int32_t k = 0; pipelines && k < pipelines->n; k++)
         if (pipelines->values[k] > deepest) deepest = pipelines->values[k];
-    int64_t stages = widths ? widths->n : deepest < tp ? 1 : deepest / tp;
+    int64_t stages = replicas ? replicas->n : widths ? widths->n : deepest < tp ? 1 : deepest / tp;
     struct ht_layout *layout;
     struct ht_pipe_style style;
     *out = (struct ht_plan){.planned_bytes = {-1, 0, 0, 0}};
@@ -271,6 +315,7 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
     if (blocks) ht_plan_set_vector(out, blocks);
     if (halves) ht_plan_set_vector(out, halves);
     status = set_parts(settings, err, out);
+    if (!status) status = set_replicas(settings, err, out);
     if (!status) status = set_slices(self, settings, stages, err, out);
     if (!status) status = set_place(scenario, settings, tp, err, out);
     if (!status) status = set_gradients(settings, err, out);

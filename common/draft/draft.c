@@ -1,4 +1,5 @@
 #include "common/base/array.h"
+#include "common/base/minmax.h"
 #include "common/draft/control.h"
 #include "common/draft/draft_internal.h"
 #include "common/draft/fold.h"
@@ -102,6 +103,12 @@ static int32_t shard(struct ht_draft *g, enum ht_tensor_class class, int32_t uni
                                                          .rank = holder(g, unit)});
 }
 
+/* Returns true if a rank, of this draft, passes a micro-batch of its replica. */
+static bool passes(const struct ht_draft *g, int32_t rank, int32_t j)
+{
+    return rank >= 0 && ht_layout_passes(g->layout, rank, j);
+}
+
 static void add_parameters(struct ht_draft *g, int32_t u)
 {
     const struct ht_numerics *n = &g->scenario->numerics;
@@ -111,7 +118,8 @@ static void add_parameters(struct ht_draft *g, int32_t u)
     g->variance[u] = shard(g, HT_VARIANCE, u, -1, HT_F32);
     /* With one micro-batch the fresh gradient is the gradient; with more, sums are kept in the accumulation type. */
     g->grad[u] = shard(g, HT_GRAD, u, -1, ht_stepped_gradient(n, g->rounds));
-    for (int32_t j = 1; j < g->n_mb && !g->state->reduce_once; j++) {
+    for (int32_t j = 0; j < g->n_mb && !g->state->reduce_once; j++) {
+        if (j == g->first_mb || !passes(g, holder(g, u), j)) continue;
         ht_draft_turn_to(g, j);
         if (g->sharded || j < g->own_mb) g->grad_mb[ht_draft_at(g, u, j)] = shard(g, HT_GRAD, u, j, n->grad);
     }
@@ -128,11 +136,12 @@ static int32_t add_kept(struct ht_draft *g, int32_t u, int32_t j, unsigned sub_o
     return row;
 }
 
-/* Returns the rank that has a row about a unit's input: this one, or, if the part does not have the unit, that of the unit
-   before it; -1: it has neither. */
-static int32_t beside(const struct ht_draft *g, int32_t rank, int32_t u)
+/* Returns the rank that has a row about a unit's input: this one, or, if it does not pass the unit and micro-batch, that of the
+   unit before it; -1: neither does. */
+static int32_t beside(const struct ht_draft *g, int32_t rank, int32_t u, int32_t j)
 {
-    return rank < 0 && u > 0 ? holder(g, u - 1) : rank;
+    if (passes(g, rank, j)) return rank;
+    return u > 0 && passes(g, holder(g, u - 1), j) ? holder(g, u - 1) : -1;
 }
 
 /* Adds a row of a unit's input, X(u,j) of class CHECKPOINT or dX(u,j). */
@@ -152,15 +161,15 @@ static void add_activations_of_half(struct ht_draft *g, int32_t u, int32_t j)
     unsigned half = ht_draft_sub_ops(g, u), kept = half & ~(1u << HT_SUB_PROJ);
     int32_t at = ht_draft_at(g, u, j), before = ht_draft_at(g, u - 1, j), row;
     if (half == HT_ATTENTION_HALF) {
-        g->x[at] = add_stream(g, HT_CHECKPOINT, u, j, beside(g, forward_rank(g, u), u));
-        g->dx[at] = add_stream(g, HT_ACT_GRAD, u, j, beside(g, holder(g, u), u));
+        g->x[at] = add_stream(g, HT_CHECKPOINT, u, j, beside(g, forward_rank(g, u), u, j));
+        g->dx[at] = add_stream(g, HT_ACT_GRAD, u, j, beside(g, holder(g, u), u, j));
     } else {
         if (g->dx[before] < 0) g->dx[before] = add_stream(g, HT_ACT_GRAD, u - 1, j, holder(g, u));
-        g->x[at] = add_kept(g, u, j, 1u << HT_SUB_PROJ, beside(g, holder(g, u), u));
+        g->x[at] = add_kept(g, u, j, 1u << HT_SUB_PROJ, beside(g, holder(g, u), u, j));
         g->dx[at] = g->dx[before];
         g->schedule->tensors[g->x[at]].part = 0, g->schedule->tensors[g->x[at]].parts = 1; /* each part has it alike */
     }
-    if (holder(g, u) < 0) return;
+    if (!passes(g, holder(g, u), j)) return;
     row = add_kept(g, u, j, kept, holder(g, u));
     for (int s = 0; s < HT_N_SUB_OPS; s++)
         if (kept >> s & 1) g->a[at][s] = row;
@@ -171,14 +180,14 @@ static void add_activations(struct ht_draft *g, int32_t u, int32_t j)
     const struct ht_scenario *sc = g->scenario;
     int32_t unit = ht_draft_unit(g, u), at = ht_draft_at(g, u, j), rank = holder(g, u);
     int64_t kept = ht_unit_activation_bytes(&sc->model, unit, g->micro_batch, sc->seq, sc->numerics.param);
-    if (beside(g, rank, u) < 0) return;
+    if (beside(g, rank, u, j) < 0) return;
     if (ht_is_half(ht_draft_sub_ops(g, u))) {
         add_activations_of_half(g, u, j);
         return;
     }
-    g->x[at] = add_stream(g, HT_CHECKPOINT, u, j, beside(g, forward_rank(g, u), u));
-    g->dx[at] = add_stream(g, HT_ACT_GRAD, u, j, beside(g, rank, u));
-    if (rank < 0) return;
+    g->x[at] = add_stream(g, HT_CHECKPOINT, u, j, beside(g, forward_rank(g, u), u, j));
+    g->dx[at] = add_stream(g, HT_ACT_GRAD, u, j, beside(g, rank, u, j));
+    if (!passes(g, rank, j)) return;
     int32_t row = add(g, HT_ACTIVATION, u, j, kept, rank);
     for (int s = 0; s < HT_N_SUB_OPS; s++) g->a[at][s] = row;
     if (u == g->n_units - 1)
@@ -193,7 +202,7 @@ bool ht_draft_head_has_summed(const struct ht_draft *g, int32_t unit)
 void ht_draft_cut(struct ht_draft *g, int32_t unit, int32_t mb, const unsigned *sub_ops, int32_t n)
 {
     const struct ht_scenario *sc = g->scenario;
-    if (mb >= g->own_mb) return; /* only other ranks have this micro-batch */
+    if (mb >= g->own_mb || !passes(g, holder(g, unit), mb)) return; /* only other ranks have this micro-batch */
     int32_t *rows = g->a[ht_draft_at(g, unit, mb)], row = rows[__builtin_ctz(sub_ops[0])];
     unsigned cut = 0, all = g->schedule->tensors[row].label.sub_ops;
     for (int32_t i = 0; i < n; i++) {
@@ -227,9 +236,10 @@ static void add_whole(struct ht_draft *g, int32_t u)
 void ht_draft_add_rows(struct ht_draft *g)
 {
     for (int32_t u = 0; u < g->n_units; u++) {
-        ht_draft_turn_to_stage(g, beside(g, holder(g, u), u));
+        ht_draft_turn_to_stage(g, holder(g, u));
         if (holder(g, u) >= 0) add_parameters(g, u);
         for (int32_t j = 0; j < g->own_mb; j++) {
+            ht_draft_turn_to_stage(g, beside(g, holder(g, u), u, j));
             ht_draft_turn_to(g, j);
             add_activations(g, u, j);
         }
@@ -292,8 +302,16 @@ void ht_draft_chain(struct ht_draft *g)
 
 /* ---- begin and end --------------------------------------------------------------------------------------------- */
 
+/* Returns the replicas of the stage that has fewest of its own. */
+static int32_t fewest_replicas(const struct ht_layout *l)
+{
+    int32_t fewest = l->per_pass;
+    for (int32_t q = 0; q < l->n_stages; q++) fewest = ht_min(fewest, ht_layout_stage_replicas(l, q));
+    return fewest;
+}
+
 void ht_draft_init(struct ht_draft *g, const struct ht_scenario *scenario, const struct ht_layout *layout,
-                   int32_t replica, int32_t part, const char *name)
+                   int32_t replica, int32_t member, const char *name)
 {
     const struct ht_replica *x = &layout->replicas[replica];
     int64_t rows = layout->n_units + 1;
@@ -301,22 +319,24 @@ void ht_draft_init(struct ht_draft *g, const struct ht_scenario *scenario, const
     struct ht_scenario *of_part = models ? HT_NEW_ARRAY(struct ht_scenario, models) : NULL;
     for (int32_t i = 0; i < models; i++) {
         of_part[i] = *scenario;
-        if (part >= ht_layout_width(layout, i)) continue; /* the part does not have this stage */
-        of_part[i].model = ht_model_part(&scenario->model, part, ht_layout_width(layout, i));
+        int32_t width = ht_layout_width(layout, i);
+        if (member >= width * ht_layout_stage_replicas(layout, i)) continue; /* it is not of this stage */
+        of_part[i].model = ht_model_part(&scenario->model, member % width, width);
         of_part[i].model.sequence = layout->sequence;
     }
     *g = (struct ht_draft){.scenario = of_part ? of_part : scenario,
                            .layout = layout,
                            .replica = replica,
-                           .part = part,
+                           .member = member,
+                           .part = member,
                            .schedule = ht_links_schedule(scenario, name),
                            .n_units = layout->n_units,
                            .n_mb = layout->rounds,
                            .own_mb = x->n_micro_batches,
                            .sharers = 1,
-                           .rounds = layout->rounds,
+                           .rounds = layout->rounds / fewest_replicas(layout),
                            .micro_batch = x->micro_batch,
-                           .rank = ht_layout_rank(layout, replica, 0, part),
+                           .rank = ht_layout_rank(layout, replica, 0, member),
                            .sharded = layout->n_ranks > 1 && layout->sharding == HT_SHARD_ALL,
                            .state = HT_NEW(struct ht_draft_state)};
     *g->state = (struct ht_draft_state){.of_part = of_part,
@@ -342,8 +362,12 @@ void ht_draft_init(struct ht_draft *g, const struct ht_scenario *scenario, const
 
 void ht_draft_turn_to_stage(struct ht_draft *g, int32_t rank)
 {
-    if (g->layout->stage_begin && g->layout->tp > 1 && rank >= 0)
-        g->scenario = &g->state->of_part[ht_layout_stage(g->layout, g->replica, rank)];
+    const struct ht_layout *l = g->layout;
+    if (!l->stage_begin || rank < 0) return;
+    int32_t stage = ht_layout_stage(l, g->replica, rank);
+    if (l->tp > 1) g->scenario = &g->state->of_part[stage];
+    g->part = g->member % ht_layout_width(l, stage);
+    g->first_mb = ht_layout_first_passed(l, stage, g->member);
 }
 
 struct ht_schedule *ht_draft_free(struct ht_draft *g)

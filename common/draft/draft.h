@@ -55,15 +55,18 @@ struct ht_draft {
     int32_t rounds;         /* micro-batches of a rank: n_mb / sharers */
     int64_t micro_batch;    /* sequences of each */
     bool sharded;           /* there are several ranks, and P, G, .. are shards; else they are whole */
-    int32_t replica, part;  /* of this draft */
+    int32_t replica;        /* of this draft */
+    int32_t member;         /* of each stage that this draft is of (layout.h) */
+    int32_t part;           /* that it is in the current stage */
+    int32_t first_mb;       /* micro-batch that the current rank passes first: its gradient begins the sum */
     int32_t rank;           /* current rank */
     struct ht_lanes *lanes; /* of the current rank */
     struct ht_links *links; /* [n_ranks], see common/draft/links.h */
 
     /* Rows: [n_units + 1], or [(n_units + 1) * n_mb] at ht_draft_at; -1 where a unit has no such row. */
     int32_t *param, *master, *momentum, *variance;
-    int32_t *grad;              /* the accumulator, which is also micro-batch 0's fresh gradient */
-    int32_t *grad_mb;           /* fresh gradient of micro-batch j > 0 */
+    int32_t *grad;              /* the accumulator, which is also the first micro-batch's fresh gradient */
+    int32_t *grad_mb;           /* fresh gradient of a later micro-batch j */
     int32_t *x, *dx;            /* by unit and micro-batch */
     int32_t (*a)[HT_N_SUB_OPS]; /* likewise: row of each sub-op; one for all unless A(u,j) is cut */
     int32_t *logits;            /* [n_mb] */
@@ -131,10 +134,10 @@ static inline int32_t ht_draft_at(const struct ht_draft *g, int32_t unit, int32_
     return unit * g->n_mb + mb;
 }
 
-/* Returns the gradient row that B(u,j) writes where gradients are whole: of micro-batch 0 the sum itself. */
+/* Returns the gradient row that B(u,j) writes where gradients are whole: of the rank's first micro-batch the sum itself. */
 static inline int32_t ht_draft_fresh_gradient(const struct ht_draft *g, int32_t unit, int32_t mb)
 {
-    return mb ? g->grad_mb[ht_draft_at(g, unit, mb)] : g->grad[unit];
+    return mb != g->first_mb ? g->grad_mb[ht_draft_at(g, unit, mb)] : g->grad[unit];
 }
 
 /* ---- ops; each returns the op's id ----------------------------------------------------------------------------- */

@@ -83,8 +83,8 @@ static int32_t stage_at(const struct ht_layout *l, int32_t n)
 static int32_t part_at(const struct ht_layout *l, int32_t place)
 {
     if (!l->stage_begin) return place % l->tp; /* tp divides every replica's ranks */
-    int32_t n = place % l->stage_begin[l->n_stages];
-    return n - l->stage_begin[stage_at(l, n)];
+    int32_t n = place % l->stage_begin[l->n_stages], stage = stage_at(l, n);
+    return (n - l->stage_begin[stage]) % l->stage_width[stage];
 }
 
 /* Gives every rank the whole unit, or the whole of its tensor-parallel part. */
@@ -118,6 +118,8 @@ static struct ht_layout *create(const struct ht_scenario *sc, enum ht_sharding s
     struct ht_layout *l = HT_NEW(struct ht_layout);
     *l = (struct ht_layout){.sharding = sharding,
                             .tp = 1,
+                            .members = 1,
+                            .per_pass = 1,
                             .n_ranks = (int32_t)ht_scenario_ranks(sc),
                             .n_units = (int32_t)ht_model_units(&sc->model)};
     l->replicas = HT_NEW_ARRAY(struct ht_replica, n_replicas);
@@ -249,7 +251,7 @@ enum ht_status ht_layout_pipelines(const struct ht_scenario *sc, int32_t n, cons
         return ht_fail(err, HT_BAD_INPUT, "the pipelines have %lld micro-batches: expected the batch's %lld",
                        (long long)all, (long long)ht_scenario_micro_batches(sc));
     struct ht_layout *l = create(sc, HT_SHARD_NONE, n);
-    l->tp = tp;
+    l->tp = l->members = tp;
     for (int32_t k = 0; k < n; k++) add_replica(l, (int32_t)ranks[k], micro_batches[k], sc->micro_batch);
     l->shards = HT_NEW_ARRAY(struct ht_shard, l->n_units * l->n_ranks);
     for (int32_t u = 0; u < l->n_units; u++) copy(sc, u, l);
@@ -257,34 +259,94 @@ enum ht_status ht_layout_pipelines(const struct ht_scenario *sc, int32_t n, cons
     return HT_OK;
 }
 
-enum ht_status ht_layout_widen(struct ht_layout *l, const struct ht_scenario *sc, int32_t n, const int64_t *widths,
-                               struct ht_error *err)
+/* Checks the widths of stages, and that they add up to each pipeline's ranks. replicas: of each stage, or NULL. */
+static enum ht_status check_widths(const struct ht_layout *l, const struct ht_scenario *sc, int32_t n,
+                                   const int64_t *widths, const int64_t *replicas, struct ht_error *err)
 {
     char dimension[64];
     int64_t all = 0;
     for (int32_t i = 0; i < n; i++) {
-        all += widths[i];
+        all += widths[i] * (replicas ? replicas[i] : 1);
         if (ht_model_cannot_part(&sc->model, (int32_t)widths[i], dimension, sizeof(dimension)))
             return ht_fail(err, HT_BAD_INPUT, "width %lld of stage %d does not divide the %s of %s",
                            (long long)widths[i], i, dimension, sc->model.name);
     }
     for (int32_t k = 0; k < l->n_replicas; k++)
         if (l->replicas[k].n_ranks != all)
-            return ht_fail(err, HT_BAD_INPUT, "widths adds up to %lld devices; expected the %d of pipeline %d",
-                           (long long)all, l->replicas[k].n_ranks, k);
+            return ht_fail(err, HT_BAD_INPUT, "%s to %lld devices; expected the %d of pipeline %d",
+                           replicas ? "replicas of stages add up" : "widths adds up", (long long)all,
+                           l->replicas[k].n_ranks, k);
     if (sc->model.tied && widths[0] != widths[n - 1])
         return ht_fail(
             err, HT_INFEASIBLE,
             "%s ties its head to the token table, and the first stage has %lld parts, the last one %lld: expected "
             "as many, or an untied model",
             sc->model.name, (long long)widths[0], (long long)widths[n - 1]);
+    return HT_OK;
+}
+
+/* Lays the stages out beside each other. */
+static void widen(struct ht_layout *l, const struct ht_scenario *sc, int32_t n, const int64_t *widths,
+                  const int64_t *replicas)
+{
     l->n_stages = n;
     l->stage_begin = HT_NEW_ARRAY(int32_t, n + 1);
+    l->stage_width = HT_NEW_ARRAY(int32_t, n);
     for (int32_t i = 0; i < n; i++) {
-        l->stage_begin[i + 1] = l->stage_begin[i] + (int32_t)widths[i];
+        int32_t members = (int32_t)(widths[i] * (replicas ? replicas[i] : 1));
+        l->stage_begin[i + 1] = l->stage_begin[i] + members;
+        l->stage_width[i] = (int32_t)widths[i];
         l->tp = (int32_t)ht_max(l->tp, widths[i]);
+        l->members = (int32_t)ht_max(l->members, members);
     }
     for (int32_t u = 0; u < l->n_units; u++) copy(sc, u, l);
+}
+
+enum ht_status ht_layout_widen(struct ht_layout *l, const struct ht_scenario *sc, int32_t n, const int64_t *widths,
+                               struct ht_error *err)
+{
+    enum ht_status status = check_widths(l, sc, n, widths, NULL, err);
+    if (!status) widen(l, sc, n, widths, NULL);
+    return status;
+}
+
+/* Checks the numbers of replicas of stages, of which `most` is the largest. */
+static enum ht_status check_replicas(const struct ht_layout *l, const struct ht_scenario *sc, int32_t n,
+                                     const int64_t *replicas, int64_t most, struct ht_error *err)
+{
+    for (int32_t i = 0; i < n; i++)
+        if (most % replicas[i])
+            return ht_fail(err, HT_BAD_INPUT,
+                           "stage %d has %lld replicas and another stage %lld; expected numbers that divide the "
+                           "largest",
+                           i, (long long)replicas[i], (long long)most);
+    if (sc->micro_batch % most)
+        return ht_fail(err, HT_BAD_INPUT,
+                       "the %lld replicas of a stage do not divide the %lld sequence%s of a micro-batch",
+                       (long long)most, (long long)sc->micro_batch, sc->micro_batch == 1 ? "" : "s");
+    if (sc->model.tied && replicas[0] != replicas[n - 1])
+        return ht_fail(
+            err, HT_INFEASIBLE,
+            "%s ties its head to the token table, and the first stage has %lld replicas, the last one %lld: expected "
+            "as many, or an untied model",
+            sc->model.name, (long long)replicas[0], (long long)replicas[n - 1]);
+    return ht_layout_check_size(sc, l->n_micro_batches * most, err);
+}
+
+enum ht_status ht_layout_replicate(struct ht_layout *l, const struct ht_scenario *sc, int32_t n, const int64_t *widths,
+                                   const int64_t *replicas, struct ht_error *err)
+{
+    int64_t most = 1;
+    for (int32_t i = 0; i < n; i++) most = ht_max(most, replicas[i]);
+    enum ht_status status = check_widths(l, sc, n, widths, replicas, err);
+    if (!status) status = check_replicas(l, sc, n, replicas, most, err);
+    if (status) return status;
+    widen(l, sc, n, widths, replicas);
+    l->per_pass = (int32_t)most;
+    l->replicas[0].n_micro_batches *= l->per_pass;
+    l->replicas[0].micro_batch /= l->per_pass;
+    l->n_micro_batches *= l->per_pass;
+    l->rounds *= l->per_pass;
     return HT_OK;
 }
 
@@ -342,7 +404,12 @@ enum ht_status ht_layout_cut_rows(struct ht_layout *l, const struct ht_scenario 
 
 int32_t ht_layout_width(const struct ht_layout *l, int32_t stage)
 {
-    return l->stage_begin ? l->stage_begin[stage + 1] - l->stage_begin[stage] : l->tp;
+    return l->stage_begin ? l->stage_width[stage] : l->tp;
+}
+
+int32_t ht_layout_stage_replicas(const struct ht_layout *l, int32_t stage)
+{
+    return l->stage_begin ? (l->stage_begin[stage + 1] - l->stage_begin[stage]) / l->stage_width[stage] : 1;
 }
 
 int32_t ht_layout_width_at(const struct ht_layout *l, int32_t rank)
@@ -355,15 +422,34 @@ int32_t ht_layout_stages(const struct ht_layout *l, const struct ht_replica *x)
     return l->stage_begin ? l->n_stages : x->n_ranks / l->tp;
 }
 
-int32_t ht_layout_rank(const struct ht_layout *l, int32_t replica, int32_t stage, int32_t part)
+int32_t ht_layout_rank(const struct ht_layout *l, int32_t replica, int32_t stage, int32_t member)
 {
     int32_t first = l->stage_begin ? l->stage_begin[stage] : stage * l->tp;
-    return part < ht_layout_width(l, stage) ? l->rank_at[l->replicas[replica].first_place + first + part] : -1;
+    int32_t members = ht_layout_width(l, stage) * ht_layout_stage_replicas(l, stage);
+    return member < members ? l->rank_at[l->replicas[replica].first_place + first + member] : -1;
 }
 
 int32_t ht_layout_part(const struct ht_layout *l, int32_t rank)
 {
     return part_at(l, l->place_of[rank]);
+}
+
+int32_t ht_layout_passed(const struct ht_layout *l, int32_t stage)
+{
+    return l->per_pass / ht_layout_stage_replicas(l, stage);
+}
+
+int32_t ht_layout_first_passed(const struct ht_layout *l, int32_t stage, int32_t member)
+{
+    return member / ht_layout_width(l, stage) * ht_layout_passed(l, stage);
+}
+
+bool ht_layout_passes(const struct ht_layout *l, int32_t rank, int32_t micro_batch)
+{
+    if (l->per_pass == 1) return true;
+    int32_t at = l->place_of[rank], stage = stage_at(l, at); /* there is one pipeline */
+    int32_t first = ht_layout_first_passed(l, stage, at - l->stage_begin[stage]), mb = micro_batch % l->per_pass;
+    return mb >= first && mb < first + ht_layout_passed(l, stage);
 }
 
 const int32_t *ht_layout_stage_ranks(const struct ht_layout *l, int32_t rank)
@@ -385,6 +471,7 @@ void ht_layout_destroy(struct ht_layout *l)
     free(l->rank_at);
     free(l->place_of);
     free(l->stage_begin);
+    free(l->stage_width);
     free(l->units);
     free(l->shards);
     free(l);

@@ -28,6 +28,18 @@
  *     part               0 0 1
  *     place              0 1 2
  *
+ * Stages may have replicas of their own, as many as a plan says for each: ranks beside each other, the parts of one replica
+ * after those of another. A micro-batch that enters the pipeline is then cut, by sequences, into as many as the most
+ * replicas of a stage (per_pass), and these are the micro-batches of the graph. A stage of n replicas passes 1/n of them
+ * on each, in their order. One pipeline with replicas 1, 2, 1, and per_pass 2:
+ *
+ *     stage              0 1 1 2
+ *     replica            0 0 1 0
+ *     micro-batches      0 0 . 0      of the first pass
+ *                        1 . 1 1
+ *
+ * Member i of a stage is its i-th rank: part i mod w of replica i / w, with w parts. Without such replicas it is part i.
+ *
  * Shards cut a unit's parameters, gradient and optimizer states over the ranks, in rank order. They may be uneven or
  * empty. Even shards are padded to one size, so that every rank moves and steps the same amount. Without sharding every
  * rank holds every unit whole. In a pipeline a whole unit is on the rank of its stage (common/schedule/pipeline.h); its
@@ -82,15 +94,18 @@ enum ht_sharding {
 struct ht_layout {
     enum ht_sharding sharding;
     int32_t n_ranks, n_units, n_replicas;
-    int32_t tp;                  /* tensor-parallel degree of every stage, or of the widest; 1: no tensor parallelism */
-    int32_t n_stages;            /* of each pipeline whose stages are of different widths; 0: they are not */
-    int32_t *stage_begin;        /* [n_stages + 1] its stages' first places, from 0; NULL: stages are of one width */
-    bool sequence;               /* the parts of a stage cut norms and residuals by rows, too (common/model/model.h) */
-    int32_t *rank_at, *place_of; /* [n_ranks] rank at a place, and its inverse */
-    int32_t n_micro_batches;     /* of the iteration, over all replicas */
-    int32_t rounds;              /* micro-batches of the replica that has most */
-    bool alike;                  /* all replicas have equally many micro-batches, of one size */
-    struct ht_replica *replicas; /* [n_replicas]; data-parallel: [n_ranks] */
+    int32_t tp;           /* tensor-parallel degree of every stage, or of the widest; 1: no tensor parallelism */
+    int32_t members;      /* ranks of the stage that has most */
+    int32_t n_stages;     /* of each pipeline whose stages are of different widths; 0: they are not */
+    int32_t *stage_begin; /* [n_stages + 1] its stages' first places, from 0; NULL: stages are of one width */
+    int32_t *stage_width; /* [n_stages] parts of each; NULL as stage_begin is */
+    int32_t per_pass;     /* micro-batches of a pass of a stage without replicas of its own; 1: no stage has any */
+    bool sequence;        /* the parts of a stage cut norms and residuals by rows, too (common/model/model.h) */
+    int32_t *rank_at, *place_of;  /* [n_ranks] rank at a place, and its inverse */
+    int32_t n_micro_batches;      /* of the iteration, over all replicas */
+    int32_t rounds;               /* micro-batches of the replica that has most */
+    bool alike;                   /* all replicas have equally many micro-batches, of one size */
+    struct ht_replica *replicas;  /* [n_replicas]; data-parallel: [n_ranks] */
     struct ht_layout_unit *units; /* [n_units]: the model's, unless ht_layout_halve has cut blocks */
     struct ht_shard *shards;      /* [n_units * n_ranks]; in a pipeline: what a rank holds of its stage's units */
 };
@@ -127,6 +142,10 @@ enum ht_status ht_layout_pipelines(const struct ht_scenario *scenario, int32_t n
    not add up to each pipeline's ranks, or if one does not divide the model. */
 enum ht_status ht_layout_widen(struct ht_layout *l, const struct ht_scenario *scenario, int32_t n_stages,
                                const int64_t *widths, struct ht_error *err);
+/* The same of the one pipeline of a layout, whose stages have replicas of their own, too. HT_BAD_INPUT also if their numbers
+   do not divide the largest of them, or that a micro-batch. */
+enum ht_status ht_layout_replicate(struct ht_layout *l, const struct ht_scenario *scenario, int32_t n_stages,
+                                   const int64_t *widths, const int64_t *replicas, struct ht_error *err);
 /* Puts rank place[i] at place i. HT_BAD_INPUT unless n ranks are all of the cluster's, each once, and the ranks of a
    stage ascend. */
 enum ht_status ht_layout_place(struct ht_layout *l, const struct ht_scenario *scenario, int32_t n, const int64_t *place,
@@ -139,14 +158,20 @@ void ht_layout_halve(struct ht_layout *l, const struct ht_scenario *scenario, co
 /* Cuts norms and residuals into the parts, too. HT_BAD_INPUT if tp does not divide a micro-batch's tokens. */
 enum ht_status ht_layout_cut_rows(struct ht_layout *l, const struct ht_scenario *scenario, struct ht_error *err);
 
-/* Returns the parts of a stage; of a rank's stage; the stages of a replica. */
+/* Returns the parts of a stage; of a rank's stage; the replicas of a stage; the stages of a pipeline. */
 int32_t ht_layout_width(const struct ht_layout *l, int32_t stage);
 int32_t ht_layout_width_at(const struct ht_layout *l, int32_t rank);
+int32_t ht_layout_stage_replicas(const struct ht_layout *l, int32_t stage);
 int32_t ht_layout_stages(const struct ht_layout *l, const struct ht_replica *x);
-/* Returns the rank that has this part of a replica's stage, -1 if the stage is narrower; returns the part that a rank has. */
-int32_t ht_layout_rank(const struct ht_layout *l, int32_t replica, int32_t stage, int32_t part);
+/* Returns the rank that is this member of a replica's stage, -1 if the stage has fewer; returns the part that a rank has. */
+int32_t ht_layout_rank(const struct ht_layout *l, int32_t replica, int32_t stage, int32_t member);
 int32_t ht_layout_part(const struct ht_layout *l, int32_t rank);
-/* Returns the ranks of a rank's stage, ascending. */
+/* Returns the micro-batches of each pass of a stage, and the first one of a replica of it among those of a pass. */
+int32_t ht_layout_passed(const struct ht_layout *l, int32_t stage);
+int32_t ht_layout_first_passed(const struct ht_layout *l, int32_t stage, int32_t member);
+/* Returns true if the rank passes a micro-batch of its pipeline, counted from the pipeline's first. */
+bool ht_layout_passes(const struct ht_layout *l, int32_t rank, int32_t micro_batch);
+/* Returns the ranks of a rank's stage that have the parts of its replica of it, ascending. */
 const int32_t *ht_layout_stage_ranks(const struct ht_layout *l, int32_t rank);
 /* Returns a rank's stage in a replica; -1: it has none. */
 int32_t ht_layout_stage(const struct ht_layout *l, int32_t replica, int32_t rank);

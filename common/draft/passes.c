@@ -191,7 +191,7 @@ static int32_t fresh_gradient(const struct ht_draft *g, int32_t unit, int32_t mb
     int32_t at = ht_draft_at(g, unit, mb);
     if (g->state->reduce_once && mb == 0 && at_first) return g->state->full_sum[unit];
     if (g->sharded) return g->state->full_grad[at];
-    return mb ? g->grad_mb[at] : g->grad[unit];
+    return ht_draft_fresh_gradient(g, unit, mb);
 }
 
 /* Appends the gradient's end of a head's backward: its part of a tied table's gradient, and the logits' release. */

@@ -29,7 +29,7 @@ static void add_lanes_of(struct ht_pipe *g, int32_t rank)
         l->grad_in = ht_pipe_add_lane(g, "grad in", HT_LANE_P2P, rank);
     }
     if (several && ht_pipe_sends_slices(g)) l->slices = ht_pipe_add_lane(g, "slices", HT_LANE_COLLECTIVE, rank);
-    if (g->d.layout->n_replicas > 1 || (several && g->d.scenario->model.tied))
+    if (g->d.layout->n_replicas > 1 || ht_pipe_replicas(g, rank) > 1 || (several && g->d.scenario->model.tied))
         l->gather = l->reduce = ht_pipe_add_lane(g, "reduce", HT_LANE_COLLECTIVE, rank);
     if (g->style->hooks.add_lanes) g->style->hooks.add_lanes(g, rank);
     for (int32_t q = g->n_backward - 1; q >= 0 && offloads; q--) {
@@ -94,6 +94,7 @@ static void begin_pass(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pas
     if (n == v->first) ht_pipe_fetch(g, rank, k + 1);
     if (g->style->hooks.begin) g->style->hooks.begin(g, x);
     ht_pipe_turn(g, rank);
+    if (ht_layout_passed(g->d.layout, rank) > 1) g->begun = x;
     if (x->forward)
         ht_pipe_forward_pass(g, rank, n);
     else
@@ -101,9 +102,10 @@ static void begin_pass(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pas
     v->last_op = g->computed[rank];
 }
 
-static void send_on(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pass *x)
+/* Sends on what a pass leaves of one micro-batch. */
+static void send_one_on(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pass *x, int32_t j)
 {
-    int32_t i = x->stage, j = x->micro_batch, last = g->n_backward - 1;
+    int32_t i = x->stage, last = g->n_backward - 1;
     if (!x->forward && i > 0)
         ht_pipe_send_boundary(g, rank, ht_pipe_backward_rank(&g->shape, i - 1), g->d.dx[ht_pipe_at(g, g->first[i], j)],
                               i - 1);
@@ -113,6 +115,12 @@ static void send_on(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pass *
     if (x->forward && i + 1 == g->n_forward && !g->style->recompute_output)
         ht_pipe_send_boundary(g, rank, ht_pipe_backward_rank(&g->shape, last),
                               g->d.x[ht_pipe_at(g, ht_pipe_head(g), j)], last);
+}
+
+static void send_on(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pass *x)
+{
+    int32_t n = g->d.layout->per_pass;
+    for (int32_t k = 0; k < n; k++) send_one_on(g, rank, x, x->micro_batch * n + k);
 }
 
 static void end_pass(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pass *x)
@@ -218,10 +226,10 @@ static void add_rows(struct ht_pipe *g)
     }
 }
 
-/* Writes the draft of one part of pipeline k and applies control to it. before: another part's draft, by which tables are
+/* Writes the draft of one member of each stage of pipeline k and applies control to it. before: another part's draft, by which tables are
    sized; NULL: none. */
 static enum ht_status write_draft(const struct ht_scenario *scenario, const struct ht_pipe_style *style,
-                                  const struct ht_pipe_holders *holders, int32_t k, int32_t part, const char *name,
+                                  const struct ht_pipe_holders *holders, int32_t k, int32_t member, const char *name,
                                   struct ht_schedule *const *before, struct ht_error *err, struct ht_schedule **out)
 {
     const struct ht_layout *layout = holders->layout;
@@ -229,7 +237,7 @@ static enum ht_status write_draft(const struct ht_scenario *scenario, const stru
         .style = style, .holders = holders, .shape = ht_pipe_replica_shape(style, &layout->replicas[k])};
     struct ht_control_style control_style = {0};
     int64_t ranks = g.shape.ranks;
-    ht_draft_init(&g.d, scenario, layout, k, part, name);
+    ht_draft_init(&g.d, scenario, layout, k, member, name);
     if (before) ht_builder_reserve(g.d.schedule, before, 1);
     g.d.state->keeps = HT_GATHER_ITERATION;
     g.d.state->reduce_once = g.d.sharded && style->zero == 1 && (g.d.n_mb > 1 || style->reduce_whole);
@@ -245,7 +253,9 @@ static enum ht_status write_draft(const struct ht_scenario *scenario, const stru
     g.serve = ht_alloc_ids(ranks * ranks);
     g.computed = ht_alloc_ids(ranks);
     g.sending = ht_alloc_ids(ranks);
+    g.made = ht_alloc_ids(ranks);
     g.arrival = ht_alloc_ids((int64_t)g.n_backward * g.d.n_mb);
+    g.came = ht_alloc_ids((int64_t)g.n_forward * g.d.n_mb);
     g.lanes = HT_NEW_ARRAY(struct ht_lanes, ranks);
     for (int32_t r = 0; r < ranks; r++) add_lanes_of(&g, r);
     add_rows(&g);
@@ -254,8 +264,9 @@ static enum ht_status write_draft(const struct ht_scenario *scenario, const stru
     lay_out(&g);
     emit(&g);
     struct ht_schedule *plain = ht_draft_free(&g.d);
-    void *all[] = {g.first,   g.stage_of, g.holder,   g.forward_rank, g.stage_lane, g.serve,  g.computed, g.sending,
-                   g.arrival, g.lanes,    g.visit_of, g.n_visits,     g.passes,     g.visits, g.slices};
+    void *all[] = {g.first,    g.stage_of, g.holder,  g.forward_rank, g.stage_lane, g.serve,
+                   g.computed, g.sending,  g.arrival, g.lanes,        g.visit_of,   g.n_visits,
+                   g.passes,   g.visits,   g.slices,  g.came,         g.made};
     for (size_t i = 0; i < HT_COUNT(all); i++) free(all[i]);
     if (g.control.mode == HT_CONTROL_NONE) {
         *out = plain;
@@ -300,18 +311,34 @@ static struct ht_fold *find_fold(const struct ht_scenario *sc, const struct ht_p
     return NULL;
 }
 
+/* Returns, for each rank of the one pipeline, where its stage is among the drafts. */
+static struct ht_merge_stage *stages_of_ranks(const struct ht_layout *l)
+{
+    struct ht_merge_stage *stages = HT_NEW_ARRAY(struct ht_merge_stage, l->n_ranks);
+    for (int32_t r = 0; r < l->n_ranks; r++) {
+        int32_t q = ht_layout_stage(l, 0, r), width = ht_layout_width(l, q);
+        int32_t member = l->place_of[r] - l->stage_begin[q];
+        stages[r] = (struct ht_merge_stage){
+            .first = member - member % width, .width = width, .replicas = ht_layout_stage_replicas(l, q)};
+    }
+    return stages;
+}
+
 /* Writes and merges the drafts of the first n pipelines. */
 static enum ht_status build(const struct ht_scenario *scenario, const struct ht_pipe_style *style,
                             const struct ht_pipe_holders *holders, int32_t n, const char *name, struct ht_error *err,
                             struct ht_schedule **out)
 {
-    int32_t tp = holders->layout->tp;
+    int32_t each = holders->layout->members;
     enum ht_status status = HT_OK;
-    struct ht_schedule **drafts = HT_NEW_ARRAY(struct ht_schedule *, n * tp);
-    for (int32_t i = 0; i < n * tp && !status; i++)
+    struct ht_schedule **drafts = HT_NEW_ARRAY(struct ht_schedule *, n * each);
+    for (int32_t i = 0; i < n * each && !status; i++)
         status =
-            write_draft(scenario, style, holders, i / tp, i % tp, name, i ? &drafts[i - 1] : NULL, err, &drafts[i]);
-    return ht_schedule_join(drafts, n * tp, tp, status, err, out);
+            write_draft(scenario, style, holders, i / each, i % each, name, i ? &drafts[i - 1] : NULL, err, &drafts[i]);
+    struct ht_merge_stage *stages = holders->layout->per_pass > 1 ? stages_of_ranks(holders->layout) : NULL;
+    status = ht_schedule_join_stages(drafts, n * each, each, stages, status, err, out);
+    free(stages);
+    return status;
 }
 
 enum ht_status ht_pipe_build(const struct ht_scenario *scenario, const struct ht_pipe_style *style, const char *name,

@@ -97,6 +97,16 @@
  * A program gathers between two passes, and nothing computes meanwhile: the all-gather follows the rank's pass before the one
  * that reads the tensor. With sequence parallelism X and dX are slices by themselves.
  *
+ * Stages may have replicas of their own (common/draft/layout.h), which share each micro-batch that enters the pipeline. A draft is then one
+ * member of all stages: a part, of one replica. The micro-batches of the graph are the shares of the stage that has most replicas. A
+ * pass of another stage is of several of them, begins when all have come, and sends when all are made. Its ops go unit by unit, so that as much is in memory as if they
+ * were one. A message is one share, to the replica of the next stage that passes it. After all passes gradients are
+ * all-reduced over the replicas of the stage.
+ *
+ *     stage 0     F1.0 F1.1 F2.0 F2.1           B2.0 B2.1 B1.0 B1.1        AR: none
+ *     stage 1, replica 0           F3.0 | B3.0                             AR3
+ *     stage 1, replica 1           F3.1 | B3.1                             AR3
+ *
  * Parameters are in host memory of the node whose rank runs the stage's backward. Every rank that uses them fetches
  * them from there. A rank has two buffers. A visit is a run of passes over the same stage: its parameters are fetched
  * once the visit before the previous one has ended, and freed when it ends.

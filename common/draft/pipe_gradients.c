@@ -27,12 +27,13 @@ static void append_member(struct ht_pipe *g, const struct about *a, int32_t inde
 /* Appends this pipeline's members of a collective. The head's rank has a tied table under an index of its own. */
 static void append(struct ht_pipe *g, struct about a)
 {
-    int32_t *ranks = HT_NEW_ARRAY(int32_t, 2 * g->d.layout->n_replicas), index = a.unit;
-    struct ht_zero_group group = {.ranks = ranks, .n = ht_pipe_group(g->holders, a.unit, g->d.part, ranks)};
+    int32_t *ranks = HT_NEW_ARRAY(int32_t, ht_pipe_most_holders(g->d.layout)), index = a.unit;
     bool takes_part = g->holder[a.unit] >= 0;
+    ht_draft_turn_to_stage(&g->d, g->holder[a.unit]);
+    struct ht_zero_group group = {.ranks = ranks, .n = ht_pipe_group(g->holders, a.unit, g->d.part, ranks)};
     for (int32_t i = 0; i < group.n && group.n > 1 && takes_part; i++) {
         int32_t stage = ht_layout_stage(g->d.layout, g->d.replica, ranks[i]);
-        if (stage < 0) continue;
+        if (stage < 0 || ht_pipe_rank(g, stage) != ranks[i]) continue; /* another draft's */
         ht_pipe_turn(g, stage);
         group.crosses = ht_links_cross(g->d.schedule, g->d.links, ranks[i], ranks, group.n);
         append_member(g, &a, index, &group);

@@ -26,8 +26,8 @@ struct ht_pipe_holders {
     int32_t *stage; /* [n_replicas * n_units] the rank of the pipeline, as ht_layout_rank counts its stages */
 };
 
-/* A pipeline, or one tensor-parallel part of all its stages. Ranks and micro-batches count from 0 here; in the graph
-   they are those of the replica. */
+/* A pipeline, or one member of each of its stages: a tensor-parallel part, of one replica of the stage. Ranks and micro-batches count
+   from 0 here; in the graph they are those of the replica. */
 struct ht_pipe {
     struct ht_draft d; /* x of a unit is on the rank of its forward; a and dx are on the rank of its backward */
     const struct ht_pipe_style *style;
@@ -48,9 +48,12 @@ struct ht_pipe {
     int64_t n_passes;
     /* while ops are appended */
     int32_t match;
-    int32_t *computed, *sending;   /* [ranks] last compute op; message that the next compute op waits for, or -1 */
-    int32_t *arrival;              /* [n_backward * n_mb] op that has a backward pass's input, or -1 */
-    struct ht_pipe_slices *slices; /* [rows before the passes] of a tensor, received and not joined yet; n 0: none */
+    int32_t *computed, *sending;      /* [ranks] last compute op; message that the next compute op waits for, or -1 */
+    int32_t *made;                    /* [ranks] op that made the last of what the last pass sends on */
+    int32_t *arrival;                 /* [n_backward * n_mb] op that has a backward pass's input, or -1 */
+    int32_t *came;                    /* [n_forward * n_mb] the same of a forward pass */
+    const struct ht_pipe_pass *begun; /* pass of several micro-batches whose first op is to come; NULL: none */
+    struct ht_pipe_slices *slices;    /* [rows before the passes] of a tensor, received and not joined yet; n 0: none */
 };
 
 static inline int32_t ht_pipe_at(const struct ht_pipe *g, int32_t unit, int32_t mb)
@@ -63,16 +66,30 @@ static inline const struct ht_replica *ht_pipe_replica(const struct ht_pipe *g)
 }
 static inline int32_t ht_pipe_rank(const struct ht_pipe *g, int32_t rank)
 {
-    return ht_layout_rank(g->d.layout, g->d.replica, rank, g->d.part);
+    return ht_layout_rank(g->d.layout, g->d.replica, rank, g->d.member);
 }
-/* Returns the parts of a rank's stages; true if the draft's part is one of them. */
+/* Returns the parts of a rank's stages, and their replicas; true if the draft has a member of them. */
 static inline int32_t ht_pipe_width(const struct ht_pipe *g, int32_t rank)
 {
     return ht_layout_width(g->d.layout, rank);
 }
+static inline int32_t ht_pipe_replicas(const struct ht_pipe *g, int32_t rank)
+{
+    return ht_layout_stage_replicas(g->d.layout, rank);
+}
 static inline bool ht_pipe_takes_part(const struct ht_pipe *g, int32_t rank)
 {
-    return g->d.part < ht_pipe_width(g, rank);
+    return g->d.member < ht_pipe_width(g, rank) * ht_pipe_replicas(g, rank);
+}
+/* Returns the first micro-batch of a pass on a rank of the draft, and one past the last. The order and struct ht_pipe_pass count
+   those that enter the pipeline. */
+static inline int32_t ht_pipe_first_mb(const struct ht_pipe *g, int32_t rank, const struct ht_pipe_pass *x)
+{
+    return x->micro_batch * g->d.layout->per_pass + ht_layout_first_passed(g->d.layout, rank, g->d.member);
+}
+static inline int32_t ht_pipe_end_mb(const struct ht_pipe *g, int32_t rank, const struct ht_pipe_pass *x)
+{
+    return ht_pipe_first_mb(g, rank, x) + ht_layout_passed(g->d.layout, rank);
 }
 /* Makes a rank the current one: ops are appended to its lanes. */
 static inline void ht_pipe_turn(struct ht_pipe *g, int32_t rank)
@@ -127,8 +144,12 @@ int32_t ht_pipe_first_unit_in(const struct ht_scenario *sc, const struct ht_pipe
 /* Finds the ranks that step each unit; the caller frees the array. */
 struct ht_pipe_holders ht_pipe_find_holders(const struct ht_scenario *scenario, const struct ht_pipe_style *style,
                                             const struct ht_layout *layout);
-/* Lists the graph's ranks that have a part of a unit, one of each pipeline after the other, and for a tied table the
-   head's rank, too; returns how many. ranks: room for two a pipeline. */
+/* Lists the graph's ranks that have a part of a unit, one of each pipeline, or of each replica of its stage, after the other, and for a
+   tied table the head's rank, too; returns how many. ranks: room for ht_pipe_most_holders. */
+static inline int32_t ht_pipe_most_holders(const struct ht_layout *l)
+{
+    return 2 * l->n_replicas * l->members;
+}
 int32_t ht_pipe_group(const struct ht_pipe_holders *h, int32_t unit, int32_t part, int32_t *ranks);
 /* Returns true if the same ranks have both units. */
 bool ht_pipe_same_group(const struct ht_pipe_holders *h, int32_t a, int32_t b);

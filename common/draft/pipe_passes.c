@@ -1,5 +1,19 @@
-/* Appends the ops of a pass to the rank's compute lane, with the effects of each. */
+/*
+ * Appends the ops of a pass to the rank's compute lane, with the effects of each.
+ *
+ * A stage with fewer replicas than another passes several micro-batches of the graph at a time: unit by unit, so that as
+ * much is in memory as if they were one.
+ */
 #include "common/draft/pipe_internal.h"
+
+/* Makes the last op, the first of a pass of several micro-batches, wait for the inputs of all: a program's are one. */
+static void await_all(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pass *x)
+{
+    const int32_t *arrivals = (x->forward ? g->came : g->arrival) + x->stage * g->d.n_mb;
+    for (int32_t j = ht_pipe_first_mb(g, rank, x); j < ht_pipe_end_mb(g, rank, x); j++)
+        ht_op_after(g->d.schedule, arrivals[j]);
+    g->begun = NULL;
+}
 
 /* Names the last op after its pass, and makes it wait for the message that blocks its rank. */
 static void in_pass(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pass *x)
@@ -7,6 +21,7 @@ static void in_pass(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pass *
     struct ht_schedule *s = g->d.schedule;
     ht_op_number(s, x->forward ? "f" : "b", x->stage, x->micro_batch);
     ht_op_after(s, g->sending[rank]);
+    if (g->begun == x) await_all(g, rank, x);
     g->sending[rank] = -1;
     g->computed[rank] = s->n_ops - 1;
 }
@@ -69,9 +84,9 @@ static void drop_boundary(struct ht_pipe *g, int32_t rank, int32_t unit, int32_t
 }
 
 /* Appends the head's forward for the loss, and frees its results. */
-static void forward_head(struct ht_pipe *g, int32_t rank, int64_t n, const struct ht_pipe_pass *x)
+static void forward_head(struct ht_pipe *g, int32_t rank, int64_t n, const struct ht_pipe_pass *x, int32_t j)
 {
-    int32_t j = x->micro_batch, u = ht_pipe_head(g);
+    int32_t u = ht_pipe_head(g);
     ht_draft_forward(&g->d, u, j, 0);
     in_pass(g, rank, x);
     drop_head(g, rank, n);
@@ -82,52 +97,56 @@ static void forward_head(struct ht_pipe *g, int32_t rank, int64_t n, const struc
 void ht_pipe_forward_pass(struct ht_pipe *g, int32_t rank, int64_t n)
 {
     const struct ht_pipe_pass *x = &g->passes[rank * g->n_passes + n];
-    int32_t j = x->micro_batch, d = g->shape.d, head = ht_pipe_head(g);
+    int32_t d = g->shape.d, head = ht_pipe_head(g), begin = ht_pipe_first_mb(g, rank, x),
+            end = ht_pipe_end_mb(g, rank, x);
     bool has_head = ht_pipe_forward_has_head(g, x->stage);
-    ht_pipe_join_boundary(g, rank, g->d.x[ht_pipe_at(g, g->first[x->stage * d], j)], -1);
-    for (int32_t u = g->first[x->stage * d]; u < g->first[(x->stage + 1) * d] && u < head; u++) {
-        ht_draft_forward(&g->d, u, j, HT_ALL_SUB_OPS & ~ht_pipe_dropped(g, u));
-        in_pass(g, rank, x);
-        if (!(u == 0 && has_head && g->d.scenario->model.tied)) drop_param(g, rank, n, u);
-        if (!stays(g, u)) drop(g, g->d.x[ht_pipe_at(g, u, j)]);
-        if (u + 1 == g->first[(x->stage + 1) * d] && u + 1 < head) drop_boundary(g, rank, u + 1, j);
-        if (u + 1 == head && g->style->recompute_output && !has_head) drop(g, g->d.x[ht_pipe_at(g, head, j)]);
-    }
-    if (has_head) forward_head(g, rank, n, x);
+    for (int32_t j = begin; j < end; j++)
+        ht_pipe_join_boundary(g, rank, g->d.x[ht_pipe_at(g, g->first[x->stage * d], j)], -1);
+    for (int32_t u = g->first[x->stage * d]; u < g->first[(x->stage + 1) * d] && u < head; u++)
+        for (int32_t j = begin; j < end; j++) {
+            ht_draft_forward(&g->d, u, j, HT_ALL_SUB_OPS & ~ht_pipe_dropped(g, u));
+            in_pass(g, rank, x);
+            if (j + 1 == end && !(u == 0 && has_head && g->d.scenario->model.tied)) drop_param(g, rank, n, u);
+            if (!stays(g, u)) drop(g, g->d.x[ht_pipe_at(g, u, j)]);
+            if (u + 1 == g->first[(x->stage + 1) * d] && u + 1 < head) drop_boundary(g, rank, u + 1, j);
+            if (u + 1 == head && g->style->recompute_output && !has_head) drop(g, g->d.x[ht_pipe_at(g, head, j)]);
+        }
+    g->made[rank] = g->computed[rank];
+    for (int32_t j = begin; j < end && has_head; j++) forward_head(g, rank, n, x, j);
 }
 
-static void backward(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pass *x, int32_t u)
+static void backward(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pass *x, int32_t u, int32_t j)
 {
-    ht_draft_backward(&g->d, u, x->micro_batch);
+    ht_draft_backward(&g->d, u, j);
     in_pass(g, rank, x);
 }
 
-/* Adds the fresh gradient of a micro-batch after the first to the sum at once, so that only one unit's is in memory. The last
-   one's sum may have to be rearranged. */
-static void accumulate(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pass *x, int32_t u)
+/* Adds the fresh gradient of a micro-batch after the rank's first to the sum at once, so that only one unit's is in memory. The
+   last one's sum may have to be rearranged. */
+static void accumulate(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pass *x, int32_t u, int32_t j)
 {
     if (u < 0) return;
-    if (x->micro_batch > 0) {
+    if (j != g->d.first_mb) {
         if (g->d.state->reduce_once)
-            ht_draft_add_to_sum(&g->d, u, x->micro_batch);
+            ht_draft_add_to_sum(&g->d, u, j);
         else
-            ht_draft_accumulate(&g->d, g->d.lanes->compute, u, x->micro_batch);
+            ht_draft_accumulate(&g->d, g->d.lanes->compute, u, j);
         in_pass(g, rank, x);
     }
-    if (x->micro_batch == g->d.n_mb - 1 && ht_pipe_transpose(g, u)) g->computed[rank] = g->d.schedule->n_ops - 1;
+    if (j == g->d.n_mb - 1 && ht_pipe_transpose(g, u)) g->computed[rank] = g->d.schedule->n_ops - 1;
 }
 
 /* Collects what a backward pass has added to a unit's gradient. A shard of it is being scattered while the next unit's
    backward runs, and is accumulated after that; u -1: the pass ends. The head's table is scattered with the embedding. */
-static void collect(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pass *x, int32_t u)
+static void collect(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pass *x, int32_t u, int32_t j)
 {
     if (!ht_pipe_scatters(g)) {
-        accumulate(g, rank, x, u);
+        accumulate(g, rank, x, u, j);
         return;
     }
-    if (u >= 0) ht_pipe_reduce_scatter(g, u, x->micro_batch);
+    if (u >= 0) ht_pipe_reduce_scatter(g, u, j);
     ht_pipe_turn(g, rank);
-    accumulate(g, rank, x, ht_draft_wait_reduced(&g->d, u));
+    accumulate(g, rank, x, ht_draft_wait_reduced(&g->d, u), j);
 }
 
 /* Accumulates the head's shard of a tied table, once the embedding's pass has ended. */
@@ -135,44 +154,67 @@ static void collect_table(struct ht_pipe *g, const struct ht_pipe_pass *x)
 {
     int32_t rank = ht_pipe_backward_rank(&g->shape, g->n_backward - 1);
     ht_pipe_turn(g, rank);
-    accumulate(g, rank, x, g->d.table);
+    accumulate(g, rank, x, g->d.table, x->micro_batch);
 }
 
 /* Recomputes blocks [begin, end) of a backward stage. Those that its pass reads first may have to wait for its input. */
 static void recompute(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pass *x, int32_t begin, int32_t end)
 {
-    int32_t j = x->micro_batch;
     bool last = end == ht_pipe_end_block(g, x->stage);
     if (!ht_pipe_dropped(g, begin)) return; /* a half without attention, which alone is dropped */
-    ht_draft_recompute(&g->d, begin, end - begin, j, ht_pipe_dropped(g, begin));
-    in_pass(g, rank, x);
-    if (last && !g->style->early_recompute) ht_op_after(g->d.schedule, g->arrival[x->stage * g->d.n_mb + j]);
-    if (ht_pipe_has_head(g, x->stage) && g->style->recompute_output)
-        ht_op_effect(g->d.schedule, g->d.x[ht_pipe_at(g, end, j)], HT_DEVICE, HT_PRODUCE);
+    for (int32_t j = ht_pipe_first_mb(g, rank, x); j < ht_pipe_end_mb(g, rank, x); j++) {
+        ht_draft_recompute(&g->d, begin, end - begin, j, ht_pipe_dropped(g, begin));
+        in_pass(g, rank, x);
+        if (last && !g->style->early_recompute) ht_op_after(g->d.schedule, g->arrival[x->stage * g->d.n_mb + j]);
+        if (ht_pipe_has_head(g, x->stage) && g->style->recompute_output)
+            ht_op_effect(g->d.schedule, g->d.x[ht_pipe_at(g, end, j)], HT_DEVICE, HT_PRODUCE);
+    }
 }
 
 /* Appends the head's forward and backward: the loss and its gradient. */
 static void head(struct ht_pipe *g, int32_t rank, int64_t n, const struct ht_pipe_pass *x)
 {
-    int32_t j = x->micro_batch, u = ht_pipe_head(g);
-    if (g->style->forward_head)
-        ht_draft_recompute(&g->d, u, 1, j, HT_ALL_SUB_OPS);
-    else
-        ht_draft_forward(&g->d, u, j, HT_ALL_SUB_OPS);
-    in_pass(g, rank, x);
-    backward(g, rank, x, u);
-    drop_head(g, rank, n);
-    collect(g, rank, x, u);
-    if (g->d.table && !ht_pipe_scatters(g)) accumulate(g, rank, x, g->d.table);
+    int32_t u = ht_pipe_head(g), begin = ht_pipe_first_mb(g, rank, x), end = ht_pipe_end_mb(g, rank, x);
+    for (int32_t j = begin; j < end; j++) {
+        if (g->style->forward_head)
+            ht_draft_recompute(&g->d, u, 1, j, HT_ALL_SUB_OPS);
+        else
+            ht_draft_forward(&g->d, u, j, HT_ALL_SUB_OPS);
+        in_pass(g, rank, x);
+    }
+    for (int32_t j = begin; j < end; j++) {
+        backward(g, rank, x, u, j);
+        if (j + 1 == end) drop_head(g, rank, n);
+        collect(g, rank, x, u, j);
+        if (g->d.table && !ht_pipe_scatters(g)) accumulate(g, rank, x, g->d.table, j);
+    }
+}
+
+/* Appends the backward of a unit, for each micro-batch of a pass. */
+static void backward_unit(struct ht_pipe *g, int32_t rank, int64_t n, const struct ht_pipe_pass *x, int32_t u)
+{
+    int32_t q = x->stage, end = ht_pipe_end_mb(g, rank, x);
+    bool first = u == ht_pipe_first_block(g, q);
+    for (int32_t j = ht_pipe_first_mb(g, rank, x); j < end; j++) {
+        backward(g, rank, x, u, j);
+        if (first) g->made[rank] = g->computed[rank];
+        if (first && q > 0 && ht_pipe_keeps_boundary(g, rank, ht_pipe_backward_rank(&g->shape, q - 1)))
+            drop(g, g->d.dx[ht_pipe_at(g, u, j)]);
+        if (j + 1 == end && u > 0) drop_param(g, rank, n, u);
+        collect(g, rank, x, u, j);
+    }
 }
 
 void ht_pipe_backward_pass(struct ht_pipe *g, int32_t rank, int64_t n)
 {
     const struct ht_pipe_pass *x = &g->passes[rank * g->n_passes + n];
     int32_t q = x->stage, begin = ht_pipe_first_block(g, q), end = ht_pipe_end_recomputed(g, q);
+    int32_t first = ht_pipe_first_mb(g, rank, x);
     bool at_once = g->style->recompute && !g->style->segment, last = q + 1 == g->n_backward;
-    int32_t at = ht_pipe_at(g, last ? ht_pipe_head(g) : g->first[q + 1], x->micro_batch);
-    ht_pipe_join_boundary(g, rank, last ? g->d.x[at] : g->d.dx[at], q);
+    for (int32_t j = first; j < ht_pipe_end_mb(g, rank, x); j++) {
+        int32_t at = ht_pipe_at(g, last ? ht_pipe_head(g) : g->first[q + 1], j);
+        ht_pipe_join_boundary(g, rank, last ? g->d.x[at] : g->d.dx[at], q);
+    }
     for (int32_t u = begin, next = begin; u < end && at_once; u = next) {
         for (next++; next < end && segment_of(g, next) == u;) next++;
         recompute(g, rank, x, u, next);
@@ -181,16 +223,9 @@ void ht_pipe_backward_pass(struct ht_pipe *g, int32_t rank, int64_t n)
     for (int32_t u = ht_pipe_end_block(g, q) - 1; u >= begin; u--) {
         if (u < end && !at_once && (u + 1 == end || segment_of(g, u + 1) == u + 1))
             recompute(g, rank, x, segment_of(g, u), u + 1);
-        backward(g, rank, x, u);
-        if (u == begin && q > 0 && ht_pipe_keeps_boundary(g, rank, ht_pipe_backward_rank(&g->shape, q - 1)))
-            drop(g, g->d.dx[ht_pipe_at(g, u, x->micro_batch)]);
-        drop_param(g, rank, n, u);
-        collect(g, rank, x, u);
+        backward_unit(g, rank, n, x, u);
     }
-    if (q == 0) {
-        backward(g, rank, x, 0);
-        collect(g, rank, x, 0);
-    }
-    collect(g, rank, x, -1);
+    if (q == 0) backward_unit(g, rank, n, x, 0);
+    collect(g, rank, x, -1, first);
     if (q == 0 && g->d.table && ht_pipe_scatters(g)) collect_table(g, x);
 }

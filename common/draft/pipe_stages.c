@@ -33,7 +33,7 @@ static int32_t ranks_of(const struct ht_pipe_style *y, const struct ht_replica *
 struct ht_pipe_shape ht_pipe_replica_shape(const struct ht_pipe_style *y, const struct ht_replica *x)
 {
     return (struct ht_pipe_shape){.ranks = ranks_of(y, x),
-                                  .micro_batches = x->n_micro_batches,
+                                  .micro_batches = x->n_micro_batches / (y->layout ? y->layout->per_pass : 1),
                                   .v = y->v,
                                   .d = y->d,
                                   .order = y->order,
@@ -149,8 +149,12 @@ int32_t ht_pipe_group(const struct ht_pipe_holders *h, int32_t unit, int32_t par
     int32_t n = 0;
     for (int32_t k = 0; k < h->layout->n_replicas; k++) {
         const int32_t *stage = &h->stage[k * h->n_units], head = stage[h->n_units - 1];
-        ranks[n++] = ht_layout_rank(h->layout, k, stage[unit], part);
-        if (unit == 0 && h->tied && head != stage[0]) ranks[n++] = ht_layout_rank(h->layout, k, head, part);
+        int32_t width = ht_layout_width(h->layout, stage[unit]), all = ht_layout_stage_replicas(h->layout, stage[unit]);
+        for (int32_t r = 0; r < all; r++) {
+            int32_t member = r * width + part;
+            ranks[n++] = ht_layout_rank(h->layout, k, stage[unit], member);
+            if (unit == 0 && h->tied && head != stage[0]) ranks[n++] = ht_layout_rank(h->layout, k, head, member);
+        }
     }
     return n;
 }
@@ -167,7 +171,7 @@ bool ht_pipe_same_group(const struct ht_pipe_holders *h, int32_t a, int32_t b)
 static void shard(const struct ht_scenario *sc, const struct ht_pipe_style *y, struct ht_layout *l)
 {
     struct ht_pipe_holders h = ht_pipe_find_holders(sc, y, l);
-    int32_t *ranks = HT_NEW_ARRAY(int32_t, 2 * l->n_replicas);
+    int32_t *ranks = HT_NEW_ARRAY(int32_t, ht_pipe_most_holders(l));
     memset(l->shards, 0, sizeof *l->shards * (size_t)l->n_units * (size_t)l->n_ranks);
     l->sharding = HT_SHARD_ALL;
     for (int32_t q = 0; q < l->tp; q++) {

@@ -98,10 +98,10 @@ void ht_pipe_offload(struct ht_pipe *g, int32_t q)
 
 /* ---- messages -------------------------------------------------------------------------------------------------- */
 
-/* A message from a part of a rank's stage to one of another's. */
+/* A message from a member of a rank's stage to one of another's. */
 struct route {
-    int32_t from, to, from_part, to_part;
-    bool last;          /* the part sends the tensor no more */
+    int32_t from, to, from_member, to_member;
+    bool last;          /* the member sends the tensor no more */
     int64_t begin, end; /* bytes of the tensor; 0, 0: all */
     int64_t times;      /* its cost is that of so many inputs of a block; 0: its own */
 };
@@ -133,22 +133,23 @@ static int64_t input_bytes(const struct ht_pipe *g)
     return ht_unit_input_bytes(&sc->model, 1, g->d.micro_batch, sc->seq, sc->numerics.param);
 }
 
-/* Appends those members of a message that the draft's part has. */
+/* Appends those members of a message that the draft has. */
 static struct ht_pipe_message message(struct ht_pipe *g, struct route r, int32_t out, int32_t in, int32_t tensor,
                                       char letter, int32_t after)
 {
     struct ht_label about = g->d.schedule->tensors[tensor].label;
     int64_t bytes = r.end ? r.end - r.begin : g->d.schedule->tensors[tensor].bytes;
-    int32_t sender = ht_layout_rank(g->d.layout, g->d.replica, r.from, r.from_part),
-            receiver = ht_layout_rank(g->d.layout, g->d.replica, r.to, r.to_part);
-    bool free = g->style->free_messages, stays = is_read_again(g, tensor) || !r.last, across = r.from_part != r.to_part;
+    int32_t sender = ht_layout_rank(g->d.layout, g->d.replica, r.from, r.from_member),
+            receiver = ht_layout_rank(g->d.layout, g->d.replica, r.to, r.to_member);
+    bool free = g->style->free_messages, stays = is_read_again(g, tensor) || !r.last,
+         across = r.from_member != r.to_member;
     /* Kernels of both devices move what goes through host memory, and with one hardware queue the receiver's cannot run
        before the pass under way has ended. Or the program posts receives between passes. */
     bool meets = g->style->blocking_sends && (g->style->posts || g->d.links[receiver].staged_in >= 0);
     int32_t ids[2] = {-1, -1}; /* send, receive */
     for (int member = 0; member < 2; member++) {
         bool receives = (member == 1) == (receiver > sender);
-        if (g->d.part != (receives ? r.to_part : r.from_part)) continue;
+        if (g->d.member != (receives ? r.to_member : r.from_member)) continue;
         enum ht_op_kind kind = receives ? HT_OP_RECEIVE : HT_OP_SEND;
         struct ht_work w = {.kind = kind, .where = HT_LANE_P2P, .tp = 1, .ranks = 2, .bytes = bytes, .free = free};
         if (r.times) w.bytes = r.times * input_bytes(g) * bytes / g->d.schedule->tensors[tensor].bytes;
@@ -156,9 +157,12 @@ static struct ht_pipe_message message(struct ht_pipe *g, struct route r, int32_t
         ht_op_name(g->d.schedule, "%c%d.%d", letter, about.unit,
                    about.micro_batch - ht_pipe_replica(g)->first_micro_batch);
         ht_op_match(g->d.schedule, g->match);
-        if (across) ht_op_across(g->d.schedule, receives ? r.from_part : r.to_part);
+        if (across) ht_op_across(g->d.schedule, receives ? r.from_member : r.to_member);
         ht_op_after(g->d.schedule, after);
-        if (meets && g->d.part == r.to_part) ht_op_after(g->d.schedule, g->computed[r.to]);
+        if (!receives &&
+            ht_layout_passed(g->d.layout, r.from) > 1) /* a program sends when all shares of the pass are made */
+            ht_op_after(g->d.schedule, g->made[r.from]);
+        if (meets && g->d.member == r.to_member) ht_op_after(g->d.schedule, g->computed[r.to]);
         if (receives)
             ht_op_effect(g->d.schedule, r.end ? add_slice(g, r, tensor, receiver) : tensor, HT_DEVICE, HT_PRODUCE);
         else
@@ -172,16 +176,18 @@ static struct ht_pipe_message message(struct ht_pipe *g, struct route r, int32_t
 struct ht_pipe_message ht_pipe_message(struct ht_pipe *g, int32_t from, int32_t to, int32_t out, int32_t in,
                                        int32_t tensor, char letter, int32_t after)
 {
-    struct route r = {from, to, g->d.part, g->d.part, true, 0, 0, 0};
+    struct route r = {from, to, g->d.member, g->d.member, true, 0, 0, 0};
     return message(g, r, out, in, tensor, letter, after);
 }
 
 bool ht_pipe_keeps_boundary(const struct ht_pipe *g, int32_t from, int32_t to)
 {
-    return !ht_pipe_sends_slices(g) && g->d.part < ht_pipe_width(g, from) && g->d.part >= ht_pipe_width(g, to);
+    return !ht_pipe_sends_slices(g) && ht_pipe_takes_part(g, from) &&
+           g->d.member % ht_pipe_width(g, from) >= ht_pipe_width(g, to);
 }
 
-/* Lists the messages of a boundary tensor of so many bytes from n parts to m. Returns their number. routes: room for n + m. */
+/* Lists the messages of a boundary tensor of so many bytes from n parts to m, by parts of those replicas of the stages that pass its
+   micro-batch. Returns their number. routes: room for n + m. */
 static int32_t find_routes(const struct ht_pipe *g, int32_t from, int32_t to, int64_t bytes, struct route *routes)
 {
     int32_t n = ht_pipe_width(g, from), m = ht_pipe_width(g, to), found = 0;
@@ -200,6 +206,13 @@ static int32_t find_routes(const struct ht_pipe *g, int32_t from, int32_t to, in
     return found;
 }
 
+/* Returns the first member of that replica of a rank's stage that passes a micro-batch. */
+static int32_t first_member(const struct ht_pipe *g, int32_t rank, int32_t mb)
+{
+    const struct ht_layout *l = g->d.layout;
+    return mb % l->per_pass / ht_layout_passed(l, rank) * ht_pipe_width(g, rank);
+}
+
 void ht_pipe_send_boundary(struct ht_pipe *g, int32_t from, int32_t to, int32_t tensor, int32_t for_backward)
 {
     const struct ht_lanes *a = &g->lanes[from], *b = &g->lanes[to];
@@ -210,12 +223,18 @@ void ht_pipe_send_boundary(struct ht_pipe *g, int32_t from, int32_t to, int32_t 
     struct route *routes = HT_NEW_ARRAY(struct route, ht_pipe_width(g, from) + ht_pipe_width(g, to));
     int32_t n = find_routes(g, from, to, t->bytes, routes);
     for (int32_t i = 0; i < n; i++) {
-        if (g->d.part != routes[i].from_part && g->d.part != routes[i].to_part) continue;
+        routes[i].from_member += first_member(g, from, mb);
+        routes[i].to_member += first_member(g, to, mb);
+        if (g->d.member != routes[i].from_member && g->d.member != routes[i].to_member) continue;
         if (g->style->crossing) routes[i].times = g->style->crossing[ht_min(from, to)]; /* ranks are stages */
         struct ht_pipe_message p = message(g, routes[i], gradient ? a->grad_out : a->act_out,
                                            gradient ? b->grad_in : b->act_in, tensor, gradient ? 'D' : 'X', -1);
         if (g->style->blocking_sends && p.send >= 0) g->sending[from] = p.send;
-        if (for_backward >= 0 && p.receive >= 0) g->arrival[for_backward * g->d.n_mb + mb] = p.receive;
+        if (p.receive < 0) continue;
+        if (for_backward >= 0)
+            g->arrival[for_backward * g->d.n_mb + mb] = p.receive;
+        else if (g->shape.v == 1) /* ranks are stages */
+            g->came[to * g->d.n_mb + mb] = p.receive;
     }
     free(routes);
 }
@@ -239,6 +258,9 @@ void ht_pipe_join_boundary(struct ht_pipe *g, int32_t rank, int32_t tensor, int3
     for (int32_t i = 0; i < slices.n; i++) ht_op_effect(s, slices.first + i, HT_DEVICE, HT_NEED | HT_RELEASE);
     ht_op_effect(s, tensor, HT_DEVICE, HT_PRODUCE);
     ht_charge_collective(s, g->d.links, ht_links_cross(s, g->d.links, me, group, n), bytes);
-    if (for_backward >= 0) g->arrival[for_backward * g->d.n_mb + mb] = op;
+    if (for_backward >= 0)
+        g->arrival[for_backward * g->d.n_mb + mb] = op;
+    else if (g->shape.v == 1)
+        g->came[rank * g->d.n_mb + mb] = op;
     g->slices[tensor].n = 0;
 }

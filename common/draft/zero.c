@@ -158,7 +158,7 @@ void ht_zero_all_reduce(struct ht_draft *g, int32_t unit, int32_t n, const struc
     struct ht_schedule *s = g->schedule;
     int64_t elements = 0;
     for (int32_t u = unit; u < unit + n; u++) elements += ht_all_reduce_elements(ht_draft_params(g, u), group->n);
-    collective(g, HT_OP_ALL_REDUCE, g->lanes->reduce, unit, g->n_mb > 1 ? x->accumulate : x->reduce, elements, 0,
+    collective(g, HT_OP_ALL_REDUCE, g->lanes->reduce, unit, g->rounds > 1 ? x->accumulate : x->reduce, elements, 0,
                group);
     s->ops[s->n_ops - 1].label.n_units = n;
     ht_op_name(s, "AR%d", ht_draft_unit(g, unit));

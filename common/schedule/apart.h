@@ -1,4 +1,4 @@
-/* Blocks whose halves are divided into different numbers of tensor-parallel parts. */
+/* Blocks whose halves are divided into different numbers of tensor-parallel parts, or are on different numbers of ranks. */
 #ifndef HT_SCHEDULE_APART_H
 #define HT_SCHEDULE_APART_H
 
@@ -8,9 +8,10 @@
 bool ht_is_unit_state(const struct ht_tensor *t);
 
 /*
- * Returns, for each unit, true where the attention half of a block is divided into another number of parts than its MLP half: a
- * stage ends between them, and the next one is of another width. Elements of the two are then counted in the flat buffers of
- * different parts, so each half is a unit of its own to whoever counts elements. The caller frees the array.
+ * Returns, for each unit, true where the attention half of a block is divided into another number of parts than its MLP half, or
+ * has states on another number of ranks: a stage ends between them, and the next one is of another width, or has other replicas.
+ * Elements of the two are then counted in the flat buffers of different parts, or have different copies, so each half is a unit of
+ * its own to whoever counts elements. The caller frees the array.
  */
 bool *ht_halves_apart(const struct ht_schedule *s);
 

@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NO_ROW = -1 }; /* a row that is another draft's */
-
 struct taken {
     int32_t draft, op, group; /* group: across drafts, or -1 */
 };
@@ -18,20 +16,26 @@ struct shared {
     int32_t draft, row, of, of_row;
 };
 
+struct row_of_draft {
+    int32_t draft, row; /* draft -1: none */
+};
+
 struct merge {
     struct ht_schedule *const *drafts;
     int32_t n, parts;
-    struct taken *order;     /* [n_ops] of the graph */
-    int32_t n_ops, n_groups; /* n_groups: numbers taken by groups across drafts */
+    const struct ht_merge_stage *stages; /* [ranks], or NULL */
+    struct taken *order;                 /* [n_ops] of the graph */
+    int32_t n_ops, n_groups;             /* n_groups: numbers taken by groups across drafts */
     size_t order_cap;
     int32_t **new_op;      /* [n][ops of the draft] */
     int32_t **new_row;     /* [n][tensors of the draft] */
     struct shared *shared; /* rows that drafts share */
     int32_t n_shared;
     size_t shared_cap;
-    int32_t **new_work;   /* [n][works of the draft], -1: no op has come to it */
-    int32_t *first_lane;  /* [n] */
-    int32_t *first_group; /* [n] number of a draft's group 0 in the graph */
+    struct row_of_draft **owner; /* [n][tensors of the draft] the row that it is; NULL: drafts share none */
+    int32_t **new_work;          /* [n][works of the draft], -1: no op has come to it */
+    int32_t *first_lane;         /* [n] */
+    int32_t *first_group;        /* [n] number of a draft's group 0 in the graph */
     struct ht_schedule *out;
 };
 
@@ -47,15 +51,19 @@ static struct team team_of(const struct merge *m, int32_t draft, int32_t op)
     const struct ht_schedule *s = m->drafts[draft];
     const struct ht_op *o = &s->ops[op];
     int32_t replica = draft - draft % m->parts;
+    const struct ht_merge_stage *stage = m->stages ? &m->stages[ht_op_rank(s, op)] : NULL;
+    int32_t first = stage ? stage->first : replica; /* draft with part 0 of the op's stage */
     if (ht_joins_boundary(o))
-        return (struct team){s->works[o->work].ranks > 1 ? replica : draft, 1, s->works[o->work].ranks};
+        return (struct team){s->works[o->work].ranks > 1 ? first : draft, 1, s->works[o->work].ranks};
     if (s->lanes[o->lane].kind == HT_LANE_COLLECTIVE && (m->parts == 1 || o->label.unit < 0))
         return (struct team){0, 1, m->n};
+    if (s->lanes[o->lane].kind == HT_LANE_COLLECTIVE && stage)
+        return (struct team){draft - first, stage->width, stage->replicas};
     if (s->lanes[o->lane].kind == HT_LANE_COLLECTIVE) return (struct team){draft % m->parts, m->parts, m->n / m->parts};
-    if (s->works[o->work].tp > 1) return (struct team){replica, 1, s->works[o->work].tp};
+    if (s->works[o->work].tp > 1) return (struct team){first, 1, s->works[o->work].tp};
     if (!o->across) return (struct team){draft, 1, 1};
-    int32_t other = replica + o->across - 1, first = draft < other ? draft : other;
-    return (struct team){first, abs(draft - other), 2};
+    int32_t other = replica + o->across - 1;
+    return (struct team){draft < other ? draft : other, abs(draft - other), 2};
 }
 
 /* Takes an op with all of its group. Returns the draft's next op. */
@@ -215,10 +223,40 @@ static void create(struct merge *m)
     }
 }
 
+/* Returns the row that a draft's row is in the graph. */
+static struct row_of_draft owner_of(const struct merge *m, int32_t draft, int32_t row)
+{
+    struct row_of_draft at = {draft, row};
+    while (m->owner && m->owner[at.draft][at.row].draft >= 0) at = m->owner[at.draft][at.row];
+    return at;
+}
+
+static bool is_own(const struct merge *m, int32_t draft, int32_t row)
+{
+    return !m->owner || m->owner[draft][row].draft < 0;
+}
+
+/* Makes one row of those that messages bring from one draft to another. A row may be sent on, even to the draft that it comes from: the
+   gradient between the halves of a block is in the row of the block's input's. */
+static void join_shared(struct merge *m)
+{
+    if (!m->n_shared) return;
+    m->owner = HT_NEW_ARRAY(struct row_of_draft *, m->n);
+    for (int32_t d = 0; d < m->n; d++) {
+        m->owner[d] = HT_NEW_ARRAY(struct row_of_draft, m->drafts[d]->n_tensors);
+        for (int32_t i = 0; i < m->drafts[d]->n_tensors; i++) m->owner[d][i].draft = -1;
+    }
+    for (int32_t k = 0; k < m->n_shared; k++) {
+        struct row_of_draft to = owner_of(m, m->shared[k].draft, m->shared[k].row),
+                            from = owner_of(m, m->shared[k].of, m->shared[k].of_row);
+        if (to.draft != from.draft || to.row != from.row) m->owner[to.draft][to.row] = from;
+    }
+}
+
 static void add_rows(struct merge *m)
 {
     int32_t most = 0, most_residents = 0;
-    for (int32_t k = 0; k < m->n_shared; k++) m->new_row[m->shared[k].draft][m->shared[k].row] = NO_ROW;
+    join_shared(m);
     for (int32_t d = 0; d < m->n; d++) {
         const struct ht_schedule *s = m->drafts[d];
         if (s->n_tensors > most) most = s->n_tensors;
@@ -226,10 +264,13 @@ static void add_rows(struct merge *m)
     }
     for (int32_t i = 0; i < most; i++)
         for (int32_t d = 0; d < m->n; d++)
-            if (i < m->drafts[d]->n_tensors && m->new_row[d][i] != NO_ROW)
+            if (i < m->drafts[d]->n_tensors && is_own(m, d, i))
                 m->new_row[d][i] = ht_add_tensor(m->out, m->drafts[d]->tensors[i]);
-    for (int32_t k = 0; k < m->n_shared; k++)
-        m->new_row[m->shared[k].draft][m->shared[k].row] = m->new_row[m->shared[k].of][m->shared[k].of_row];
+    for (int32_t d = 0; d < m->n && m->n_shared; d++)
+        for (int32_t i = 0; i < m->drafts[d]->n_tensors; i++) {
+            struct row_of_draft own = owner_of(m, d, i);
+            m->new_row[d][i] = m->new_row[own.draft][own.row];
+        }
     for (int32_t i = 0; i < most_residents; i++)
         for (int32_t d = 0; d < m->n; d++) {
             if (i >= m->drafts[d]->n_residents) continue;
@@ -288,11 +329,12 @@ static void add_op(struct merge *m, int32_t at)
     out->n_ops++;
 }
 
-enum ht_status ht_schedule_merge(struct ht_schedule *const *drafts, int32_t n, int32_t parts, struct ht_error *err,
-                                 struct ht_schedule **out)
+enum ht_status ht_schedule_merge_stages(struct ht_schedule *const *drafts, int32_t n, int32_t parts,
+                                        const struct ht_merge_stage *stages, struct ht_error *err,
+                                        struct ht_schedule **out)
 {
-    struct merge m = {.drafts = drafts, .n = n, .parts = parts};
-    assert(parts >= 1 && n % parts == 0);
+    struct merge m = {.drafts = drafts, .n = n, .parts = parts, .stages = stages};
+    assert(parts >= 1 && n % parts == 0 && (!stages || n == parts));
     int32_t *next = HT_NEW_ARRAY(int32_t, n);
     m.first_lane = HT_NEW_ARRAY(int32_t, n);
     m.first_group = HT_NEW_ARRAY(int32_t, n);
@@ -319,7 +361,9 @@ enum ht_status ht_schedule_merge(struct ht_schedule *const *drafts, int32_t n, i
         free(m.new_op[d]);
         free(m.new_row[d]);
         free(m.new_work[d]);
+        if (m.owner) free(m.owner[d]);
     }
+    free(m.owner);
     free(m.new_op);
     free(m.new_row);
     free(m.new_work);
@@ -331,11 +375,24 @@ enum ht_status ht_schedule_merge(struct ht_schedule *const *drafts, int32_t n, i
     return status;
 }
 
+enum ht_status ht_schedule_merge(struct ht_schedule *const *drafts, int32_t n, int32_t parts, struct ht_error *err,
+                                 struct ht_schedule **out)
+{
+    return ht_schedule_merge_stages(drafts, n, parts, NULL, err, out);
+}
+
 enum ht_status ht_schedule_join(struct ht_schedule **drafts, int32_t n, int32_t parts, enum ht_status status,
                                 struct ht_error *err, struct ht_schedule **out)
 {
+    return ht_schedule_join_stages(drafts, n, parts, NULL, status, err, out);
+}
+
+enum ht_status ht_schedule_join_stages(struct ht_schedule **drafts, int32_t n, int32_t parts,
+                                       const struct ht_merge_stage *stages, enum ht_status status, struct ht_error *err,
+                                       struct ht_schedule **out)
+{
     struct ht_schedule *graph = NULL;
-    if (!status && n > 1) status = ht_schedule_merge(drafts, n, parts, err, &graph);
+    if (!status && n > 1) status = ht_schedule_merge_stages(drafts, n, parts, stages, err, &graph);
     if (!status && n == 1) {
         graph = drafts[0];
         drafts[0] = NULL;

@@ -12,7 +12,7 @@
  * the parts of one replica. Their k-th passes over a part (works of several parts) are a group, with members in the
  * order of the parts: of the first n drafts, if the work has fewer parts, as stages may that are narrower than others.
  * Then messages cross drafts, too: each has one member of a pair (ht_op_across), in the same order, with a row of its own
- * for what is sent. In the graph that is one row, the sender's. A collective about a unit joins the drafts of one part, any other collective all drafts. Members
+ * for what is sent. In the graph that is one row, the sender's, also if it is sent on. A collective about a unit joins the drafts of one part, any other collective all drafts. Members
  * of the former are in the order of the drafts, wherever their ranks are, so that sums do not depend on it; those of the
  * latter are in the order of their ranks.
  *
@@ -35,6 +35,17 @@
 
 #include "common/schedule/schedule.h"
 
+/*
+ * Stages of a pipeline may have replicas of their own (common/draft/layout.h). Then the drafts of the one replica are the
+ * members of its stages, `parts` is the most members of a stage, and an op's drafts follow from its rank's stage: passes
+ * over parts, and all-gathers of slices, join the `width` drafts from `first` on, collectives about a unit those of one
+ * part of all replicas of the stage, every `width`-th draft.
+ */
+struct ht_merge_stage {
+    int32_t first;           /* draft with part 0 of the rank's replica of the stage */
+    int32_t width, replicas; /* parts, and replicas, of the stage */
+};
+
 /* Merges n >= 1 unlinked drafts into a graph, still to be linked; `parts` (>= 1, divides n) drafts make a replica.
    Edges, priorities and conditions are the drafts'. A single draft keeps the numbers of its groups. HT_FAILED if
    the drafts' collectives or passes over parts differ in number, kind or unit: a bug of the builder; the text names
@@ -42,9 +53,17 @@
 enum ht_status ht_schedule_merge(struct ht_schedule *const *drafts, int32_t n, int32_t parts, struct ht_error *err,
                                  struct ht_schedule **out);
 
+/* The same with the stages of ranks, [ranks]; NULL: stages have no replicas of their own. n must be `parts` with them. */
+enum ht_status ht_schedule_merge_stages(struct ht_schedule *const *drafts, int32_t n, int32_t parts,
+                                        const struct ht_merge_stage *stages, struct ht_error *err,
+                                        struct ht_schedule **out);
+
 /* Merges the drafts and links the graph. Takes ownership of the drafts and their array. If status, the result of
    writing them, is not HT_OK, some drafts may be missing; they are destroyed and status is returned. */
 enum ht_status ht_schedule_join(struct ht_schedule **drafts, int32_t n, int32_t parts, enum ht_status status,
                                 struct ht_error *err, struct ht_schedule **out);
+enum ht_status ht_schedule_join_stages(struct ht_schedule **drafts, int32_t n, int32_t parts,
+                                       const struct ht_merge_stage *stages, enum ht_status status, struct ht_error *err,
+                                       struct ht_schedule **out);
 
 #endif

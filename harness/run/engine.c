@@ -35,6 +35,13 @@ enum ht_status ht_engine_take_reserve(const struct ht_platform *platform, struct
     return status;
 }
 
+void ht_engine_give_reserve(struct ht_scenario *s, const struct ht_cuda_reserve *reserve)
+{
+    for (int64_t i = 0; i < s->cluster->n_nodes; i++)
+        for (int64_t g = 0; g < s->cluster->nodes[i].n_groups; g++)
+            s->cluster->nodes[i].groups[g].gpu.memory_bytes += ht_cuda_reserve_bytes(reserve);
+}
+
 /* ---- the engine ---- */
 
 enum ht_status ht_engine_create(const struct ht_platform *platform, int32_t local, const struct ht_cpu_options *cpu,

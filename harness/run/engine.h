@@ -25,6 +25,7 @@ struct ht_engine {
    arena and reserve together fit --device-memory. Returns HT_INFEASIBLE when nothing is left. */
 enum ht_status ht_engine_take_reserve(const struct ht_platform *platform, struct ht_scenario *s, int64_t micro_batch,
                                       int64_t n_micro_batches, struct ht_error *err, struct ht_cuda_reserve *out);
+void ht_engine_give_reserve(struct ht_scenario *s, const struct ht_cuda_reserve *reserve); /* undoes that */
 
 /* Creates the engine of a host's rank, counted among those of its host, and takes cpu->split. */
 enum ht_status ht_engine_create(const struct ht_platform *platform, int32_t local, const struct ht_cpu_options *cpu,

@@ -231,10 +231,12 @@ static enum ht_status check_control(const struct ht_job *job, struct ht_error *e
     return ht_fail(err, HT_INFEASIBLE, "%s has no control '%s'", job->system->name, ht_control_mode_names[mode]);
 }
 
-/* Takes the reserve of the GPU's backend when the plan sizes the micro-batches: the graph has their sizes. */
+/* Takes the reserve of the GPU's backend when the plan sizes the micro-batches, or cuts the scenario's: the graph has their
+   sizes. */
 static enum ht_status take_planned_reserve(struct ht_job *job, struct ht_error *err)
 {
     struct ht_schedule *s = job->schedule;
+    if (!plan_sizes_batches(job)) ht_engine_give_reserve(&job->scenario, &job->reserve);
     int64_t largest = job->scenario.batch / s->n_micro_batches;
     for (int32_t j = 0; j < s->n_micro_batches && s->slices; j++)
         if (s->slices[j].count > largest) largest = s->slices[j].count;
@@ -249,8 +251,9 @@ static enum ht_status build(struct ht_error *err, struct ht_job *job)
 {
     enum ht_status status = job->system->build(job->system, &job->scenario, &job->plan, err, &job->schedule);
     if (status == HT_OK) status = check_control(job, err);
-    if (status == HT_OK && job->platform.kind == HT_PLATFORM_GPU && plan_sizes_batches(job))
-        return take_planned_reserve(job, err);
+    bool sized = plan_sizes_batches(job) ||
+                 (status == HT_OK && job->schedule->n_micro_batches != ht_scenario_micro_batches(&job->scenario));
+    if (status == HT_OK && job->platform.kind == HT_PLATFORM_GPU && sized) return take_planned_reserve(job, err);
     if (status != HT_INFEASIBLE) return status;
     ht_schedule_destroy(job->schedule);
     job->schedule = NULL;

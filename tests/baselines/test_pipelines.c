@@ -253,7 +253,17 @@ START_TEST(refuses_blocks)
                  {"host=1,1", "host has 2 elements; expected 4, one a stage"},
                  {"host=1,1,2,1", "host has 2 blocks of stage 2; expected at most its 1"},
                  {"halves=2,2,2,2 host=1,1,1,1", "host is set beside halves; expected blocks of each stage"},
-                 {"host=1,-1,0,0", "host"}};
+                 {"host=1,-1,0,0", "host"},
+                 {"replicas=1,2", "replicas of stages add up to 3 devices; expected the 4 of pipeline 0"},
+                 {"replicas=1,2,1 pipelines=2,2", "replicas is set beside pipelines; expected one of them"},
+                 {"replicas=1,2,1 zero=1", "replicas is set beside zero; expected one of them"},
+                 {"replicas=1,2,1 order=1", "replicas is set beside order; expected one of them"},
+                 {"replicas=1,1 tp=2 sequence=1", "replicas is set beside sequence; expected one of them"},
+                 {"replicas=1,2,1 widths=1,2", "replicas has 3 elements and widths 2; expected as many, one a stage"},
+                 {"replicas=2,2 tp=2", "replicas of stages add up to 8 devices; expected the 4 of pipeline 0"},
+                 {"replicas=1,1,1,1 blocks=2,2", "blocks has 2 elements; expected 4, one a stage"},
+                 {"replicas=1,2,1", "the 2 replicas of a stage do not divide the 1 sequence of a micro-batch"},
+                 {"replicas=1,0,3", "replicas"}};
     struct ht_scenario sc = scenario_from(
         &(struct ht_scenario_request){.model = "gpt-tiny", .cluster = "autohete-4gpu", .batch = 8, .micro_batch = 1});
     for (size_t i = 0; i < HT_COUNT(cases); i++) {
@@ -267,6 +277,10 @@ START_TEST(refuses_blocks)
     struct ht_error err = {0};
     ck_assert_int_eq(plan_with(&ht_interleaved, &sc, "posts=1", &err, &plan), HT_BAD_INPUT);
     ck_assert_str_eq(err.text, "posts is 1 where no pass waits for a send; expected 0");
+    ht_plan_free(&plan);
+    plan = (struct ht_plan){0};
+    ck_assert_int_eq(plan_with(&ht_interleaved, &sc, "replicas=1,2,1", &err, &plan), HT_BAD_INPUT);
+    ck_assert_msg(strstr(err.text, "interleaved has no variable 'replicas'"), "%s", err.text);
     ht_plan_free(&plan);
     ht_scenario_free(&sc);
 }
@@ -386,6 +400,34 @@ START_TEST(charges_what_crosses)
 }
 END_TEST
 
+/* The shares of eight micro-batches of two sequences cross two boundaries, each way, for the cost of 5 and 2 whole tensors; each
+   stage keeps the states of as many blocks in host memory on each of its replicas. */
+START_TEST(charges_replicas)
+{
+    struct ht_scenario sc = scenario_from(&(struct ht_scenario_request){
+        .model = "gpt-tiny", .cluster = "autohete-4gpu", .batch = 16, .micro_batch = 2, .numerics = "fp16"});
+    static const char *const sets[] = {"replicas=1,2,1 blocks=1,2,1",
+                                       "replicas=1,2,1 blocks=1,2,1 crossing=5,2 host=1,2,0"};
+    int64_t x = ht_unit_input_bytes(&sc.model, 1, 2, sc.seq, sc.numerics.param);
+    for (int i = 0; i < 2; i++) {
+        struct ht_plan plan = {0};
+        struct ht_schedule *s = NULL;
+        struct ht_error err = {0};
+        int64_t sent = 0;
+        ck_assert_msg(!plan_with(&ht_dapple, &sc, sets[i], &err, &plan), "%s: %s", sets[i], err.text);
+        ck_assert_msg(!ht_dapple.build(&ht_dapple, &sc, &plan, &err, &s), "%s: %s", sets[i], err.text);
+        ck_assert_msg(!ht_schedule_verify(s, &err, NULL), "%s: %s", sets[i], err.text);
+        for (int32_t op = 0; op < s->n_ops; op++)
+            if (s->ops[op].kind == HT_OP_SEND) sent += s->works[s->ops[op].work].bytes;
+        ck_assert_int_eq(sent, 8 * 2 * x * (i ? 5 + 2 : 2));
+        ck_assert_int_eq(copied_bytes(s, HT_LANE_H2D), i ? (1 + 2 * 2) * 12 * ht_unit_params(&sc.model, 1) : 0);
+        ht_schedule_destroy(s);
+        ht_plan_free(&plan);
+    }
+    ht_scenario_free(&sc);
+}
+END_TEST
+
 /* Over NVLink a message waits for no pass, unless receives are posted between passes: then each does whose receiver has begun one. */
 START_TEST(posts_receives)
 {
@@ -463,6 +505,7 @@ int main(void)
     tcase_add_test(tc, steps_states_from_host);
     tcase_add_test(tc, moves_states_once);
     tcase_add_test(tc, charges_what_crosses);
+    tcase_add_test(tc, charges_replicas);
     tcase_add_test(tc, posts_receives);
     tcase_add_test(tc, zero3_offload);
     return pipe_main("pipelines as systems", tc);

@@ -40,6 +40,7 @@ autohet 4 --batch 8 --numerics fp32 --set tp=2
 gpipe 2 --batch 8 --numerics fp16 --set tp=2 --set sequence=1
 dapple 4 --batch 8 --numerics fp32 --set widths=1,2,1
 dapple 5 --batch 8 --numerics bf16 --set widths=2,1,2 --set slices=1
+dapple 6 --batch 8 --micro-batch 4 --numerics bf16 --set replicas=1,4,1
 LIST
 
 # GPT's table is tied, and its vocabulary is cut.

@@ -72,6 +72,50 @@ for slices in 0 1; do
 done
 cmp -s 0.csv 1.csv || fail "slices over nodes: $(paste 0.csv 1.csv)"
 
+# Replicas of stages share each micro-batch. One of them is added up as in_memory's, which has micro-batches of one share: the same
+# bits, and the predicted peaks. More of them are added up in another order.
+while read -r ranks system; do
+    run 0 train in_memory "${llama[@]}" --batch 4 --losses one.csv --save one.safetensors
+    # shellcheck disable=SC2086 # words
+    run 0 train $system "${llama[@]}" --batch 4 --micro-batch 4 --ranks "$ranks" --losses u.csv --save replicas.safetensors
+    cmp -s one.safetensors replicas.safetensors || fail "$system saves something else"
+    cmp -s one.csv u.csv || fail "$system: losses are not in_memory's: $(paste one.csv u.csv)"
+    [[ $system = gpipe* ]] || continue
+    [ "$(grep -c 'device [0-9].*+0.00%' out)" = "$ranks" ] || fail "$system: peaks are not the predicted ones: $(grep device out)"
+done <<EOF
+6 gpipe --set replicas=1,4,1
+6 gpipe --set replicas=4,1,1 --set recompute=1
+6 dapple --set replicas=1,1,4 --set halves=3,2,3
+10 gpipe --set replicas=4,1,4,1
+EOF
+run 0 train in_memory "${llama[@]}" --numerics bf16 --accumulate 16 --batch 2 --losses one.csv
+run 0 train dapple "${llama[@]}" --numerics bf16 --accumulate 16 --batch 2 --micro-batch 2 --ranks 4 --set replicas=1,2,1 --losses u.csv
+cmp -s one.csv u.csv || fail "replicas in bf16: losses are not in_memory's: $(paste one.csv u.csv)"
+while read -r ranks system; do
+    # shellcheck disable=SC2086 # words
+    run 0 train $system "${llama[@]}" --micro-batch 4 --ranks "$ranks" --losses u.csv
+    near 1e-6 llama.csv u.csv
+done <<EOF
+4 dapple --set replicas=1,2,1
+7 dapple --set replicas=2,4,1 --set halves=3,2,3 --set recompute=1
+8 gpipe --set replicas=2,1,2 --set widths=1,2,2 --set slices=1
+6 dapple --set replicas=1,2 --set tp=2 --set place=0,5,1,2,3,4
+EOF
+emulated_nodes 2 2 >nodes4.yaml
+for control in gate rollback; do
+    judged=(--control $control --clip 0.5 --inject-overflow 2:3 --batch 2)
+    run 0 train in_memory "${llama[@]}" "${judged[@]}" --losses one.csv
+    run 0 train dapple "${llama[@]}" "${judged[@]}" --micro-batch 2 --cluster nodes4.yaml --set replicas=1,2,1 --set halves=3,2,3 --losses u.csv
+    near 1e-6 one.csv u.csv
+done
+rm -rf ck
+run 0 train dapple "${llama[@]}" --batch 4 --micro-batch 2 --steps 2 --ranks 4 --set replicas=1,2,1 --set halves=3,2,3 --checkpoint ck
+run 0 train in_memory "${llama[@]}" --batch 4 --checkpoint ck --resume --losses u.csv
+run 0 train in_memory "${llama[@]}" --batch 4 --losses one.csv
+near 1e-6 one.csv u.csv
+refused 2 "the 2 replicas of a stage do not divide the 1 sequence of a micro-batch" train dapple "${llama[@]}" --ranks 4 --set replicas=1,2,1
+refused 2 ".*interleaved has no variable 'replicas'" train interleaved "${llama[@]}" --ranks 4 --set replicas=1,2,1
+
 # Every part has norms and biases; the norm counts them once.
 for control in gate rollback; do
     judged=(--control $control --clip 0.5 --inject-overflow 2:3)

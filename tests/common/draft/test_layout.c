@@ -269,6 +269,45 @@ START_TEST(places)
 }
 END_TEST
 
+/* Stages of 1, 2 and 4 replicas, of 2, 1 and 1 parts, placed from the last device on but for the parts of the first; two micro-batches of
+   eight sequences, in four shares each. */
+START_TEST(replicas_of_stages)
+{
+    static const int64_t widths[] = {2, 1, 1}, replicas[] = {1, 2, 4}, place[] = {6, 7, 5, 4, 3, 2, 1, 0};
+    static const struct {
+        int stage, part;
+        unsigned shares; /* bit f: it passes share f */
+    } of_rank[] = {{2, 0, 8}, {2, 0, 4}, {2, 0, 2}, {2, 0, 1}, {1, 0, 12}, {1, 0, 3}, {0, 0, 15}, {0, 1, 15}};
+    struct ht_scenario s = scenario_of(4, 16, 8);
+    struct ht_error err = {0};
+    struct ht_layout *l = NULL;
+    s.model.tied = false;
+    s.cluster->nodes[0].groups[0].count = s.cluster->nodes[0].n_gpus = s.cluster->n_gpus = 8;
+    ck_assert_int_eq(ht_layout_pipelines(&s, 1, (int64_t[]){8}, (int64_t[]){2}, 1, &err, &l), HT_OK);
+    ck_assert_msg(ht_layout_replicate(l, &s, 3, widths, replicas, &err) == HT_OK, "%s", err.text);
+    ck_assert_msg(ht_layout_place(l, &s, 8, place, &err) == HT_OK, "%s", err.text);
+    ck_assert_int_eq(l->per_pass, 4);
+    ck_assert_int_eq(l->members, 4);
+    ck_assert_int_eq(l->tp, 2);
+    ck_assert_int_eq(l->n_micro_batches, 8);
+    ck_assert_int_eq(l->replicas[0].micro_batch, 2);
+    for (int32_t r = 0, member; r < 8; r++) {
+        ck_assert_int_eq(ht_layout_stage(l, 0, r), of_rank[r].stage);
+        ck_assert_int_eq(ht_layout_part(l, r), of_rank[r].part);
+        ck_assert_int_eq(ht_layout_width_at(l, r), widths[of_rank[r].stage]);
+        for (int32_t j = 0; j < 8; j++) ck_assert_int_eq(ht_layout_passes(l, r, j), of_rank[r].shares >> j % 4 & 1);
+        for (member = 0; ht_layout_rank(l, 0, of_rank[r].stage, member) != r;) member++;
+        ck_assert(of_rank[r].shares >> ht_layout_first_passed(l, of_rank[r].stage, member) & 1);
+        ck_assert_int_eq(ht_layout_passed(l, of_rank[r].stage), 4 / replicas[of_rank[r].stage]);
+    }
+    ck_assert_int_eq(ht_layout_rank(l, 0, 0, 2), -1);
+    ck_assert_int_eq(ht_layout_stage_ranks(l, 7)[0], 6);
+    ck_assert_int_eq(ht_layout_stage_ranks(l, 4)[0], 4); /* another replica of its stage is not its own */
+    ht_layout_destroy(l);
+    ht_scenario_free(&s);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("layout");
@@ -281,6 +320,7 @@ int main(void)
     tcase_add_test(t, no_layouts);
     tcase_add_test(t, pipelines_by_hand);
     tcase_add_test(t, places);
+    tcase_add_test(t, replicas_of_stages);
     suite_add_tcase(suite, t);
     SRunner *r = srunner_create(suite);
     srunner_run_all(r, CK_NORMAL);

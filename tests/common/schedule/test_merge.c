@@ -182,6 +182,68 @@ START_TEST(drafts_of_several_ranks)
 }
 END_TEST
 
+/* Four members of a stage, two parts of two replicas: a pass joins the parts of a replica, a collective about a unit the replicas of a
+   part, any other all. */
+START_TEST(replicas_of_a_stage)
+{
+    static const char *const ops[] = {"p1a", "p1a", "fp1a", "p1a"};
+    static const struct ht_merge_stage stages[] = {{0, 2, 2}, {0, 2, 2}, {2, 2, 2}, {2, 2, 2}};
+    struct ht_schedule *drafts[4] = {NULL}, *s = NULL;
+    struct ht_error err = {0};
+    char shape[256];
+    for (int32_t r = 0; r < 4; r++) write(drafts[r] = draft(r, 4), ops[r], 2);
+    ck_assert_msg(ht_schedule_merge_stages(drafts, 4, 4, stages, &err, &s) == HT_OK, "%s", err.text);
+    shape_of(s, shape);
+    ck_assert_str_eq(shape, "f2 (p0 p1) (p2 p3) (10 12) (11 13) (a0 a1 a2 a3)");
+    ht_schedule_link(s);
+    ck_assert_msg(ht_schedule_verify(s, &err, NULL) == HT_OK, "%s", err.text);
+    ht_schedule_destroy(s);
+    for (int d = 0; d < 4; d++) ht_schedule_destroy(drafts[d]);
+}
+END_TEST
+
+/* Appends a message's member: a send of the draft's row, or its receive, to or from another draft. */
+static void write_member(struct ht_schedule *s, bool sends, int32_t other, int32_t match)
+{
+    struct ht_work w = {
+        .kind = sends ? HT_OP_SEND : HT_OP_RECEIVE, .where = HT_LANE_P2P, .tp = 1, .ranks = 2, .bytes = 8};
+    ht_add_op(s, w.kind, sends ? 0 : 1, none, ht_add_work(s, &w));
+    ht_op_name(s, "%c%d", sends ? 's' : 'r', s->lanes[0].rank);
+    ht_op_across(s, other);
+    ht_op_match(s, match);
+    ht_op_effect(s, 0, HT_DEVICE, sends ? HT_NEED : HT_PRODUCE);
+}
+
+/* A row that goes from draft 0 to draft 1 and on to 2, and one that comes back to where it has begun: one row in the graph. */
+START_TEST(rows_that_are_sent_on)
+{
+    static const int32_t ends[][2] = {{2, 2}, {2, 0}};
+    for (int i = 0; i < 2; i++) {
+        struct ht_schedule *drafts[3], *s = NULL;
+        struct ht_error err = {0};
+        for (int32_t r = 0; r < 3; r++) {
+            drafts[r] = ht_schedule_create("draft", 3, 1, NULL);
+            ht_add_lane(drafts[r], "out", HT_LANE_P2P, r, HT_FIFO);
+            ht_add_lane(drafts[r], "in", HT_LANE_P2P, r, HT_FIFO);
+            ht_add_tensor(drafts[r], (struct ht_tensor){.class = HT_STAGING, .label = none, .bytes = 8, .rank = r});
+        }
+        write_member(drafts[0], true, 1, 0);
+        write_member(drafts[1], false, 0, 0);
+        write_member(drafts[1], true, ends[i][0], 1);
+        write_member(drafts[2], false, 1, 1);
+        if (i) write_member(drafts[2], true, ends[i][1], 2);
+        if (i) write_member(drafts[0], false, 2, 2);
+        ck_assert_msg(ht_schedule_merge_stages(drafts, 3, 3, NULL, &err, &s) == HT_OK, "%s", err.text);
+        ck_assert_int_eq(s->n_ops, i ? 6 : 4);
+        ck_assert_int_eq(s->n_tensors, 1);
+        ck_assert_int_eq(s->tensors[0].rank, 0);
+        for (int64_t e = 0; e < s->effects_begin[s->n_ops]; e++) ck_assert_int_eq(s->effects[e].tensor, 0);
+        ht_schedule_destroy(s);
+        for (int d = 0; d < 3; d++) ht_schedule_destroy(drafts[d]);
+    }
+}
+END_TEST
+
 START_TEST(drafts_that_do_not_fit)
 {
     static const struct {
@@ -253,6 +315,8 @@ int main(void)
     tcase_add_test(c, orders_by_hand);
     tcase_add_test(c, tables_by_hand);
     tcase_add_test(c, drafts_of_several_ranks);
+    tcase_add_test(c, replicas_of_a_stage);
+    tcase_add_test(c, rows_that_are_sent_on);
     tcase_add_test(c, drafts_that_do_not_fit);
     tcase_add_test(c, random_drafts);
     suite_add_tcase(suite, c);
