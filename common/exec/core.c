@@ -66,8 +66,9 @@ static inline void push_ready(struct ht_core *c, int32_t lane, uint64_t key)
     if (l->is_ready && l->ready_key == key) return;
     l->is_ready = true;
     l->ready_key = key;
-    HT_RESERVE(c->ready_lanes, c->ready_cap, c->n_ready + 1);
+    HT_RESERVE(c->ready_lanes, c->ready_cap, c->n_ready + 2);
     int64_t i = c->n_ready++;
+    c->ready_lanes[c->n_ready].key = UINT64_MAX; /* the last parent's second child, if it has only one */
     for (; i > 0 && c->ready_lanes[(i - 1) / 2].key > key; i = (i - 1) / 2)
         c->ready_lanes[i] = c->ready_lanes[(i - 1) / 2];
     c->ready_lanes[i] = (struct ready_lane){key, lane};
@@ -82,14 +83,15 @@ static inline void make_ready(struct ht_core *c, int32_t lane)
 
 static inline struct ready_lane pop_ready(struct ht_core *c)
 {
-    struct ready_lane top = c->ready_lanes[0], last = c->ready_lanes[--c->n_ready];
-    int64_t i = 0;
-    for (int64_t child; (child = 2 * i + 1) < c->n_ready; i = child) {
-        if (child + 1 < c->n_ready && c->ready_lanes[child + 1].key < c->ready_lanes[child].key) child++;
-        if (last.key <= c->ready_lanes[child].key) break;
-        c->ready_lanes[i] = c->ready_lanes[child];
+    struct ready_lane *ready = c->ready_lanes, top = ready[0], last = ready[--c->n_ready];
+    int64_t n = c->n_ready, i = 0;
+    ready[n].key = UINT64_MAX;
+    for (int64_t child; (child = 2 * i + 1) < n; i = child) {
+        child += ready[child + 1].key < ready[child].key; /* no branch: which is first cannot be predicted */
+        if (last.key <= ready[child].key) break;
+        ready[i] = ready[child];
     }
-    c->ready_lanes[i] = last;
+    ready[i] = last;
     return top;
 }
 
