@@ -117,6 +117,8 @@ static const struct ht_field software_fields[] = {
     MAP(ht_software, rotary, pointwise_fields, true),
     MAP(ht_software, scores, pointwise_fields, true),
     MAP(ht_software, encoder_scores, pointwise_fields, false),
+    MAP(ht_software, unfused_scores, pointwise_fields, false),
+    COPIES(ht_software, fused_heads),
     MAP(ht_software, gelu, pointwise_fields, true),
     MAP(ht_software, encoder_gelu, pointwise_fields, false),
     MAP(ht_software, swiglu, pointwise_fields, true),
@@ -140,6 +142,8 @@ static enum ht_status read_software(const struct ht_node *map, const char *name,
     enum ht_status status = ht_config_load(map, software_fields, err, &s);
     if (status != HT_OK) return status;
     if (!ht_node_find(map, "encoder_scores")) s.encoder_scores = s.scores;
+    if ((s.fused_heads > 0) != (ht_node_find(map, "unfused_scores") != NULL))
+        return ht_node_error(map, err, "expected fused_heads and unfused_scores, or neither");
     if (!ht_node_find(map, "encoder_gelu")) s.encoder_gelu = s.gelu;
     if (name) snprintf(s.name, sizeof(s.name), "%s", name);
     if (s.collectives.uneven < 1) s.collectives.uneven = 1; /* the file has no map */

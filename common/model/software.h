@@ -66,8 +66,9 @@ struct ht_software_collectives {
 
 struct ht_software {
     char name[64];
-    struct ht_pointwise layer_norm, rms_norm, modulate, residual, gate, rotary, scores, encoder_scores, gelu,
-        encoder_gelu, swiglu, loss;
+    struct ht_pointwise layer_norm, rms_norm, modulate, residual, gate, rotary, scores, encoder_scores, unfused_scores,
+        gelu, encoder_gelu, swiglu, loss;
+    int64_t fused_heads; /* scores are fused if they are of 16 bits, and of a multiple of so many heads; 0: always */
     struct ht_step_passes step;
     struct ht_software_adam adam;
     bool dropout;     /* GPT and BERT drop out */

@@ -62,6 +62,8 @@
  */
 #include "common/profile/formula.h"
 
+#include "common/base/minmax.h"
+
 #include <math.h>
 
 /* Returns the share with tiles of rows x columns. */
@@ -157,9 +159,13 @@ static double ht_dropout_s(const struct ht_roof *r, const struct ht_work *w, con
     return w->dropout ? ht_stream_s(r, elements * (2 * s->e + 1)) : 0;
 }
 
-/* Returns the software's kernels of the scores: a causal model's may leave out what lies above the diagonal. */
-static const struct ht_pointwise *ht_scores_of(const struct ht_software *sw, const struct ht_shape *s)
+/* Returns the software's kernels of the scores: a causal model's may leave out what lies above the diagonal, and fused ones
+   take a number of heads at a time. */
+static const struct ht_pointwise *ht_scores_of(const struct ht_software *sw, const struct ht_work *w,
+                                               const struct ht_shape *s)
 {
+    bool fits = w->dtype != HT_F32 && (w->batch * w->heads) % (ht_max(w->tp, 1) * ht_max(sw->fused_heads, 1)) == 0;
+    if (sw->fused_heads && !fits) return &sw->unfused_scores;
     return s->encoder ? &sw->encoder_scores : &sw->scores;
 }
 
@@ -172,7 +178,7 @@ static double ht_attention_s(const struct ht_roof *r, const struct ht_software *
     }
     double probs = s->B * s->H * s->T * s->T;
     return ht_gemm_s(r, s->B * s->H, s->T, s->T, s->D, s->e, s->e) +
-           ht_passes_s(r, w, &ht_scores_of(sw, s)->forward, probs) + ht_dropout_s(r, w, s, probs) +
+           ht_passes_s(r, w, &ht_scores_of(sw, w, s)->forward, probs) + ht_dropout_s(r, w, s, probs) +
            ht_gemm_s(r, s->B * s->H, s->T, s->D, s->T, s->e, s->e);
 }
 
@@ -186,7 +192,7 @@ static double ht_attention_back_s(const struct ht_roof *r, const struct ht_softw
     double probs = s->B * s->H * s->T * s->T;
     return ht_gemm_s(r, s->B * s->H, s->T, s->T, s->D, s->e, s->e) +     /* dP = dO V^T */
            3 * ht_gemm_s(r, s->B * s->H, s->T, s->D, s->T, s->e, s->e) + /* dV, dQ, dK */
-           ht_passes_s(r, w, &ht_scores_of(sw, s)->backward, probs) + ht_dropout_s(r, w, s, probs) +
+           ht_passes_s(r, w, &ht_scores_of(sw, w, s)->backward, probs) + ht_dropout_s(r, w, s, probs) +
            (s->K < s->C ? ht_queries_keys_s(r, s, 2 * s->e) : 0);
 }
 

@@ -370,6 +370,8 @@ static enum ht_status add_software(const char *name, struct ht_table *t, json_t 
         json_object_set_new(row, parts[k].name, pointwise_json(p));
     }
     json_object_set_new(row, "encoder_scores", pointwise_json(&s.encoder_scores));
+    json_object_set_new(row, "unfused_scores", s.fused_heads ? pointwise_json(&s.unfused_scores) : json_null());
+    json_object_set_new(row, "fused_heads", json_integer(s.fused_heads));
     json_object_set_new(row, "encoder_gelu", pointwise_json(&s.encoder_gelu));
     ht_table_cell(t, "%g", ht_adam_bytes_per_param(HT_F16, HT_F16) + ht_step_beside_bytes(&s.step, HT_F16, HT_F16));
     ht_table_bytes(t, ht_software_reserve_bytes(&s, 0));

@@ -292,6 +292,33 @@ START_TEST(encoder_scores)
 }
 END_TEST
 
+/* Megatron-LM's softmax kernel takes four heads at a time, and 16 bits; PyTorch's operators take the others, in FP32: 36 and
+   48 bytes an element for 3 and 4, or 24 and 36 where nothing is cast. */
+START_TEST(unfused_scores)
+{
+    static const struct {
+        int64_t batch, heads, tp;
+        bool fused;
+    } cases[] = {{2, 48, 16, false}, {4, 48, 16, true}, {2, 48, 8, true},
+                 {1, 10, 1, false},  {2, 10, 1, true},  {1, 40, 4, false}};
+    double bw = 1e11;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        struct ht_work w = block(cases[i].batch, 512, 64 * cases[i].heads, cases[i].heads);
+        double scores = (double)(w.batch * w.heads / cases[i].tp * 512 * 512);
+        w.sub_ops = 1u << HT_SUB_ATTENTION;
+        w.tp = (int32_t)cases[i].tp;
+        NEAR(ht_forward_s(&roof, &megatron, &w) - ht_forward_s(&roof, &fused, &w),
+             (cases[i].fused ? -1 : 32) * scores / bw);
+        NEAR(ht_backward_s(&roof, &megatron, &w) - ht_backward_s(&roof, &fused, &w),
+             (cases[i].fused ? -2 : 42) * scores / bw);
+        w.dtype = HT_F32;
+        NEAR(ht_forward_s(&roof, &megatron, &w) - ht_forward_s(&roof, &fused, &w), (24 - 8) * scores / bw);
+        w.dtype = HT_BF16, w.flash = true; /* has no scores in memory */
+        ck_assert_double_eq(ht_forward_s(&roof, &megatron, &w), ht_forward_s(&roof, &fused, &w));
+    }
+}
+END_TEST
+
 /* Four parts that cut rows: norms, residuals and masks have a quarter of them. */
 START_TEST(rows_of_parts)
 {
@@ -511,6 +538,7 @@ int main(void)
     tcase_add_test(t, dit_by_hand);
     tcase_add_test(t, encoder_gelu);
     tcase_add_test(t, encoder_scores);
+    tcase_add_test(t, unfused_scores);
     tcase_add_test(t, sums);
     tcase_add_test(t, flops_only);
     tcase_add_test(t, waves);
