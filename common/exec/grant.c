@@ -128,7 +128,7 @@ void ht_grants_less(struct space *sp, int64_t place, int64_t bytes)
     if (sp->tree) update(sp, place);
 }
 
-static void look_at(struct space *sp, const struct waiter *w)
+static void note_waiter(struct space *sp, const struct waiter *w)
 {
     if (w->live > sp->wake_live) sp->wake_live = w->live;
     if (w->blocked < sp->wake_blocked) sp->wake_blocked = w->blocked;
@@ -138,7 +138,7 @@ void ht_grants_wait(struct space *sp, struct waiter waiter, bool again)
 {
     int32_t i = 0;
     while (i < sp->n_waiters && sp->waiters[i].who != waiter.who) i++;
-    look_at(sp, &waiter);
+    note_waiter(sp, &waiter);
     if (i == sp->n_waiters) {
         HT_PUSH(sp->waiters, sp->n_waiters, sp->waiters_cap, waiter);
         return;
@@ -175,7 +175,7 @@ int32_t ht_grants_wake(struct ht_grants *g)
                 HT_PUSH(g->woken, g->n_woken, g->woken_cap, w.who);
                 continue;
             }
-            look_at(sp, &w);
+            note_waiter(sp, &w);
             sp->waiters[left++] = w;
         }
         sp->n_waiters = left;

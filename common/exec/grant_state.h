@@ -30,8 +30,8 @@ struct waiter {
     int32_t who;
     bool several; /* was denied several times: a grant from place `blocked` on may help */
     int64_t live; /* live bytes fall to this; INT64_MIN: they were few enough */
-    int64_t
-        blocked; /* this place's group is granted, or one behind it releases something; INT64_MAX: it was not asked */
+    /* This place's group is granted, or one behind it releases something; INT64_MAX: it did not come to that. */
+    int64_t blocked;
 };
 
 /* A place counts groups over all iterations: iteration * n + position. The window has the places from the frontier on,
@@ -45,8 +45,8 @@ struct space {
     size_t waiters_cap;
     int32_t n_waiters;
     int64_t wake_live, wake_blocked; /* the largest `live` and the smallest `blocked` of the waiters */
-    int64_t last_granted,
-        last_released;       /* since they were looked at: largest place from wake_blocked on that was; -1: none */
+    /* Since they were looked at: the largest place from wake_blocked on that was granted, or released something; -1: none. */
+    int64_t last_granted, last_released;
     int32_t n;               /* issue groups that touch the space */
     int32_t window;          /* a power of two */
     const int64_t *need;     /* [n], in the grants' needs; NULL: not needed yet */
