@@ -279,9 +279,9 @@ static enum ht_status check_widths(const struct ht_layout *l, const struct ht_sc
     if (sc->model.tied && widths[0] != widths[n - 1])
         return ht_fail(
             err, HT_INFEASIBLE,
-            "%s ties its head to the token table, and the first stage has %lld parts, the last one %lld: expected "
+            "%s ties its head to the token table, and the first stage has %lld part%s, the last one %lld: expected "
             "as many, or an untied model",
-            sc->model.name, (long long)widths[0], (long long)widths[n - 1]);
+            sc->model.name, (long long)widths[0], widths[0] == 1 ? "" : "s", (long long)widths[n - 1]);
     return HT_OK;
 }
 
@@ -327,9 +327,9 @@ static enum ht_status check_replicas(const struct ht_layout *l, const struct ht_
     if (sc->model.tied && replicas[0] != replicas[n - 1])
         return ht_fail(
             err, HT_INFEASIBLE,
-            "%s ties its head to the token table, and the first stage has %lld replicas, the last one %lld: expected "
+            "%s ties its head to the token table, and the first stage has %lld replica%s, the last one %lld: expected "
             "as many, or an untied model",
-            sc->model.name, (long long)replicas[0], (long long)replicas[n - 1]);
+            sc->model.name, (long long)replicas[0], replicas[0] == 1 ? "" : "s", (long long)replicas[n - 1]);
     return ht_layout_check_size(sc, l->n_micro_batches * most, err);
 }
 

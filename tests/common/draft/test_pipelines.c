@@ -221,7 +221,7 @@ START_TEST(widths_that_do_not_fit)
         {{1, 3}, HT_BAD_INPUT, "width 3 of stage 1 does not divide the 4 heads of llama-tiny"},
         {{1, 2},
          HT_INFEASIBLE,
-         "llama-tiny ties its head to the token table, and the first stage has 1 parts, the last one 2: expected as "
+         "llama-tiny ties its head to the token table, and the first stage has 1 part, the last one 2: expected as "
          "many, or "
          "an untied model"},
     };
@@ -544,7 +544,7 @@ START_TEST(replicas_that_do_not_fit)
          2,
          true,
          HT_INFEASIBLE,
-         "llama-tiny ties its head to the token table, and the first stage has 1 replicas, the last one 2: expected as "
+         "llama-tiny ties its head to the token table, and the first stage has 1 replica, the last one 2: expected as "
          "many, or an untied model"},
     };
     for (size_t i = 0; i < HT_COUNT(cases); i++) {
