@@ -32,7 +32,7 @@ static void set_open_end(struct ht_core *c)
 
 /* ---- ready lanes: a heap by next candidate ---------------------------------------------------------------------- */
 
-/* What a lane's turn would be. */
+/* Says what a lane would do in its turn. */
 enum candidate { NOTHING, START, ISSUE };
 
 /* Returns the lane's candidate, and its place in the safe sequence. START: the lane is idle and its first issued op waits for

@@ -50,7 +50,7 @@ enum ht_status ht_core_create(const struct ht_schedule *s, struct ht_core_option
                               struct ht_core **out);
 void ht_core_destroy(struct ht_core *core);
 
-/* What a lane's turn did. */
+/* Says what a lane did in its turn. */
 struct ht_turn {
     struct ht_inst inst;
     int32_t lane;

@@ -8,7 +8,7 @@
 
 enum { FIRST_WINDOW = 16, FIRST_NUMBERS = 64 };
 
-/* What an op asks for and releases in its space of each tier that it touches. */
+/* Adds up what an op asks for and releases in its space of each tier that it touches. */
 struct sums {
     unsigned touches, frees; /* bits of tiers; it touches where it frees, too */
     int64_t alloc[HT_N_TIERS], freed[HT_N_TIERS];
