@@ -309,7 +309,9 @@ static inline bool ask(struct ht_core *c, int32_t lane, int32_t iteration, int32
     denied.holds = denied.by >= 0;
     l->denied = denied;
     if (denied.holds) return false;
-    if (c->info[op].group >= 0) {
+    if (c->info[op].group >= 0 && !denied.waits) {
+        c->starting = (struct starting){iteration, g.first, g.size, c->seq};
+    } else if (c->info[op].group >= 0) {
         sl->groups[c->info[op].group].grant_seq = c->seq;
         for (int32_t m = g.first, left = g.size; left; m++) {
             if (!c->info[m].mine) continue;
@@ -371,6 +373,41 @@ static inline void fetch_ahead(const struct ht_core *c, const struct lane *l)
     __builtin_prefetch(&c->succ[c->info[next].succ_begin]);
 }
 
+/* Prefetches what the op's end will touch: the next iteration's states are left out. */
+static inline void fetch_successors(const struct ht_core *c, int32_t op, const struct slot *sl)
+{
+    for (uint32_t i = c->info[op].succ_begin; i < c->info[op + 1].succ_begin && c->succ[i] >= 0; i++) {
+        __builtin_prefetch(&sl->ops[c->succ[i]], 1);
+        __builtin_prefetch(&c->info[c->succ[i]]);
+    }
+}
+
+/* Starts the lane's first issued op, which may start. */
+static inline void start(struct ht_core *c, struct lane *l)
+{
+    struct issued first = l->queue[0];
+    struct slot *sl = slot_of(c, first.iteration);
+    sl->ops[first.op].state = RUNNING;
+    l->running = true;
+    fetch_successors(c, first.op, sl);
+}
+
+/* Issues and starts the next member of a group of which no member waits for anything. */
+static inline void start_member(struct ht_core *c, struct ht_turn *turn)
+{
+    struct starting *g = &c->starting;
+    while (!c->info[g->next].mine) g->next++;
+    int32_t op = g->next++, lane = (int32_t)c->info[op].lane;
+    struct lane *l = &c->lanes[lane];
+    *turn = (struct ht_turn){{g->iteration, op}, lane, true, true, g->grant_seq++};
+    g->left--;
+    l->queue[l->n_queue++] = (struct issued){g->iteration, op};
+    advance(l);
+    start(c, l);
+    fetch_ahead(c, l);
+    if (l->n_queue <= l->ahead) make_ready(c, lane);
+}
+
 static bool issue_fifo(struct ht_core *c, int32_t lane, struct ht_turn *turn)
 {
     struct lane *l = &c->lanes[lane];
@@ -395,6 +432,7 @@ static bool issue_fifo(struct ht_core *c, int32_t lane, struct ht_turn *turn)
                 if (sl->groups[group].arrived < c->groups[group].size) return false;
             }
             if (!ask(c, lane, iteration, op)) return false;
+            if (c->starting.left) return false; /* its members take the next turns, this one too */
         }
         issue_op(c, l, iteration, op, turn);
         advance(l);
@@ -430,25 +468,6 @@ static bool issue_priority(struct ht_core *c, int32_t lane, struct ht_turn *turn
     return issued;
 }
 
-/* Prefetches what the op's end will touch: the next iteration's states are left out. */
-static inline void fetch_successors(const struct ht_core *c, int32_t op, const struct slot *sl)
-{
-    for (uint32_t i = c->info[op].succ_begin; i < c->info[op + 1].succ_begin && c->succ[i] >= 0; i++) {
-        __builtin_prefetch(&sl->ops[c->succ[i]], 1);
-        __builtin_prefetch(&c->info[c->succ[i]]);
-    }
-}
-
-/* Starts the lane's first issued op, which may start. */
-static inline void start(struct ht_core *c, struct lane *l)
-{
-    struct issued first = l->queue[0];
-    struct slot *sl = slot_of(c, first.iteration);
-    sl->ops[first.op].state = RUNNING;
-    l->running = true;
-    fetch_successors(c, first.op, sl);
-}
-
 /* Issues the lane's next op if the rules allow it, and starts it if it may. */
 static inline bool issue(struct ht_core *c, struct lane *l, int32_t lane, struct ht_turn *turn)
 {
@@ -460,8 +479,12 @@ static inline bool issue(struct ht_core *c, struct lane *l, int32_t lane, struct
 
 bool ht_core_turn(struct ht_core *c, struct ht_turn *turn)
 {
-    *turn = (struct ht_turn){0};
-    while (c->n_ready) {
+    for (;;) {
+        if (c->starting.left) {
+            start_member(c, turn);
+            return true;
+        }
+        if (!c->n_ready) return false;
         struct ready_lane p = pop_ready(c);
         struct lane *l = &c->lanes[p.lane];
         if (!l->is_ready || l->ready_key != p.key) continue; /* superseded */
@@ -474,17 +497,15 @@ bool ht_core_turn(struct ht_core *c, struct ht_turn *turn)
         } else if (candidate == START ? !arrive_at_start(c, l) : !issue(c, l, p.lane, turn)) {
             if (candidate == START) make_ready(c, p.lane);
         } else {
-            turn->lane = p.lane;
             if (candidate == START) {
-                turn->inst = (struct ht_inst){l->queue[0].iteration, l->queue[0].op};
-                turn->started = true;
+                *turn = (struct ht_turn){.inst = {l->queue[0].iteration, l->queue[0].op}, .started = true};
                 start(c, l);
             }
+            turn->lane = p.lane;
             if (l->n_queue <= l->ahead) make_ready(c, p.lane);
             return true;
         }
     }
-    return false;
 }
 
 /* ---- the rest -------------------------------------------------------------------------------------------------- */

@@ -85,6 +85,12 @@ struct lane {
     struct denied denied;
 };
 
+/* A group whose members start: the last `left` of them, from op `next` on, take the next turns. */
+struct starting {
+    int32_t iteration, next, left;
+    int64_t grant_seq; /* of the next one */
+};
+
 struct slot { /* an open iteration */
     int32_t iteration;
     int64_t unfinished;
@@ -112,6 +118,7 @@ struct ht_core {
     int32_t *lane_ops;
     struct lane *lanes;
     struct slot slots[2];
+    struct starting starting;
     struct ht_grants *grants;
     struct ready_lane *ready_lanes;
     int64_t n_ready;
