@@ -49,7 +49,7 @@ static void list_successors(struct ht_core *c)
     info[0].succ_begin = 0;
 }
 
-/* Selects the ops that run on this node, and their groups. */
+/* Selects the ops that run on this node, and their groups, and counts those of each lane. */
 static void select_ops(struct ht_core *c)
 {
     const struct ht_schedule *s = c->s;
@@ -63,6 +63,7 @@ static void select_ops(struct ht_core *c)
                                        .when = s->ops[m].when & 3,
                                        .mine = mine};
             c->info[m].is_remote_dep = mine && c->node >= 0 && s->ops[m].kind == HT_OP_VALIDATE;
+            c->lanes[s->ops[m].lane].n_ops += mine;
             if (mine && first < 0) first = m;
             size += mine;
         }
@@ -74,9 +75,7 @@ static void select_ops(struct ht_core *c)
 static void lay_out_lanes(struct ht_core *c, int32_t issue_ahead)
 {
     const struct ht_schedule *s = c->s;
-    c->lanes = HT_NEW_ARRAY(struct lane, s->n_lanes);
     c->lane_ops = HT_NEW_ARRAY(int32_t, s->n_ops);
-    for (int32_t op = 0; op < s->n_ops; op++) c->lanes[s->ops[op].lane].n_ops += c->info[op].mine;
     int32_t *at = c->lane_ops;
     for (int32_t i = 0; i < s->n_lanes; i++) {
         struct lane *l = &c->lanes[i];
@@ -90,8 +89,8 @@ static void lay_out_lanes(struct ht_core *c, int32_t issue_ahead)
         l->n_ops = 0;
     }
     for (int32_t op = 0; op < s->n_ops; op++) {
-        struct lane *l = &c->lanes[s->ops[op].lane];
-        if (c->info[op].mine) ((int32_t *)l->ops)[l->n_ops++] = op;
+        struct lane *l = &c->lanes[c->info[op].lane];
+        if (c->info[op].mine) c->lane_ops[l->ops - c->lane_ops + l->n_ops++] = op;
     }
     for (int32_t i = 0; i < s->n_lanes; i++) c->lanes[i].next_op = c->lanes[i].n_ops ? c->lanes[i].ops[0] : -1;
 }
@@ -115,6 +114,7 @@ enum ht_status ht_core_create(const struct ht_schedule *s, struct ht_core_option
     c->others_ended = options.one_node ? 0 : INT32_MAX;
     assert(s->n_lanes < 1 << 28);
     c->info = HT_NEW_ARRAY(struct info, (int64_t)s->n_ops + 1);
+    c->lanes = HT_NEW_ARRAY(struct lane, s->n_lanes);
     select_ops(c);
     list_successors(c);
     lay_out_lanes(c, options.issue_ahead);

@@ -24,6 +24,7 @@ struct tally {
 struct walk {
     const struct ht_schedule *s;
     int32_t node;
+    int32_t *space_of;   /* [n_lanes * HT_N_TIERS] each tier's space of the lane's rank */
     struct tally *tally; /* [n_spaces] */
     int32_t *touched;    /* [n_spaces] spaces that the current issue group of several ops touches */
     int32_t n_touched;
@@ -38,6 +39,7 @@ static struct walk begin_walk(const struct ht_schedule *s, int32_t node)
 {
     struct walk w = {.s = s,
                      .node = node,
+                     .space_of = HT_NEW_ARRAY(int32_t, (int64_t)s->n_lanes * HT_N_TIERS),
                      .tally = HT_NEW_ARRAY(struct tally, ht_n_spaces(s)),
                      .touched = HT_NEW_ARRAY(int32_t, ht_n_spaces(s))};
     for (int32_t i = 0; i < s->n_residents; i++) {
@@ -45,18 +47,28 @@ static struct walk begin_walk(const struct ht_schedule *s, int32_t node)
         struct tally *t = &w.tally[ht_space(s, r->tier, r->rank)];
         t->live[0] = t->live[1] += ht_resident_bytes(s, r);
     }
+    for (int32_t lane = 0; lane < s->n_lanes; lane++)
+        for (int tier = 0; tier < HT_N_TIERS; tier++)
+            w.space_of[lane * HT_N_TIERS + tier] = ht_space(s, (enum ht_tier)tier, s->lanes[lane].rank);
     return w;
 }
 
 static void end_walk(struct walk *w)
 {
+    free(w->space_of);
     free(w->tally);
     free(w->touched);
     free(w->members);
     free(w->numbers);
 }
 
-static bool is_here(const struct walk *w, int32_t op)
+/* Returns the spaces in which the op's effects are, by tier. */
+static inline const int32_t *spaces_of(const struct walk *w, int32_t op)
+{
+    return w->space_of + (int64_t)w->s->ops[op].lane * HT_N_TIERS;
+}
+
+static inline bool is_here(const struct walk *w, int32_t op)
 {
     return w->node < 0 || w->s->rank_node[ht_op_rank(w->s, op)] == w->node;
 }
@@ -89,11 +101,11 @@ static inline enum ht_tier take_tier(unsigned *set)
 }
 
 /* Adds an op's sums to those of its issue group. */
-static void add_member(struct walk *w, int32_t rank, const struct sums *x)
+static void add_member(struct walk *w, const int32_t *spaces, const struct sums *x)
 {
     for (unsigned tiers = x->touches; tiers;) {
         enum ht_tier tier = take_tier(&tiers);
-        int32_t space = ht_space(w->s, tier, rank);
+        int32_t space = spaces[tier];
         struct tally *t = &w->tally[space];
         if (!t->touched) {
             t->alloc = t->freed = 0;
@@ -115,7 +127,7 @@ static void add_group(struct walk *w, int32_t first, int32_t end)
     for (int32_t op = first; op < end; op++) {
         if (!is_here(w, op)) continue;
         sum_op(w, op, &w->members[op - first]);
-        add_member(w, ht_op_rank(w->s, op), &w->members[op - first]);
+        add_member(w, spaces_of(w, op), &w->members[op - first]);
     }
     for (int32_t i = 1; i < w->n_touched; i++) {
         int32_t x = w->touched[i], at = i;
@@ -191,11 +203,12 @@ static inline void pass(struct ht_grants *g, struct walk *w, int32_t space, enum
 }
 
 /* Appends what an op releases. */
-static inline void list_releases(struct ht_grants *g, struct walk *w, int32_t rank, const struct sums *x, uint32_t *n)
+static inline void list_releases(struct ht_grants *g, struct walk *w, const int32_t *spaces, const struct sums *x,
+                                 uint32_t *n)
 {
     for (unsigned tiers = x->frees; tiers;) {
         enum ht_tier tier = take_tier(&tiers);
-        list_amount(g, w, ht_space(w->s, tier, rank), x->freed[tier], true, n);
+        list_amount(g, w, spaces[tier], x->freed[tier], true, n);
     }
 }
 
@@ -203,15 +216,15 @@ static inline void list_releases(struct ht_grants *g, struct walk *w, int32_t ra
 static void list_alone(struct ht_grants *g, struct walk *w, int32_t op, uint32_t *n)
 {
     struct sums x;
-    int32_t rank = ht_op_rank(w->s, op);
+    const int32_t *spaces = spaces_of(w, op);
     sum_op(w, op, &x);
     for (unsigned tiers = x.touches; tiers;) {
         enum ht_tier tier = take_tier(&tiers);
-        int32_t space = ht_space(w->s, tier, rank);
+        int32_t space = spaces[tier];
         pass(g, w, space, w->s->ops[op].when, x.alloc[tier], x.freed[tier]);
         list_amount(g, w, space, x.alloc[tier], false, n);
     }
-    list_releases(g, w, rank, &x, n);
+    list_releases(g, w, spaces, &x, n);
 }
 
 /* Appends what the issue group [first, end) asks for, under its first member on this node, and what its members release. */
@@ -229,7 +242,7 @@ static void list_group(struct ht_grants *g, struct walk *w, int32_t first, int32
         for (int32_t i = 0; !begun && i < w->n_touched; i++)
             list_amount(g, w, w->touched[i], w->tally[w->touched[i]].alloc, false, n);
         begun = true;
-        list_releases(g, w, ht_op_rank(w->s, op), &w->members[op - first], n);
+        list_releases(g, w, spaces_of(w, op), &w->members[op - first], n);
     }
 }
 

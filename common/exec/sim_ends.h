@@ -75,10 +75,21 @@ static inline void ht_sim_ends_set(struct ht_sim_ends *e, int32_t slot, struct h
 /* Takes the first end. Returns its slot. There must be one. */
 static inline int32_t ht_sim_ends_take(struct ht_sim_ends *e, struct ht_sim_end *end)
 {
-    int32_t slot = e->first[1];
+    const struct ht_sim_end none = {.time_ns = HT_SIM_NO_END};
+    uint32_t slot = (uint32_t)e->first[1], winner = slot;
+    struct ht_sim_end first = none;
     *end = e->of_slot[slot];
-    ht_sim_ends_set(e, slot, (struct ht_sim_end){.time_ns = HT_SIM_NO_END});
-    return slot;
+    e->of_slot[slot] = none;
+    for (uint32_t i = (uint32_t)e->n_leaves + slot; i > 1; i >>= 1) { /* it had won all the way up */
+        uint32_t other = (uint32_t)e->first[i ^ 1];
+        struct ht_sim_end x = e->of_slot[other];
+        bool before = ht_sim_ends_key(x) < ht_sim_ends_key(first);
+        winner = before ? other : winner;
+        first.time_ns = before ? x.time_ns : first.time_ns;
+        first.id = before ? x.id : first.id;
+        e->first[i >> 1] = (int32_t)winner;
+    }
+    return (int32_t)slot;
 }
 
 #endif
