@@ -126,7 +126,7 @@ static void find_lanes(const struct ht_trace *t, int64_t *lane_ns)
         if (!was_skipped(&t->events[i])) ran[n++] = &t->events[i];
     qsort(ran, (size_t)n, sizeof(*ran), by_start);
     for (int64_t i = 0; i < n; i++) {
-        int32_t lane = s->ops[ran[i]->op].lane;
+        int32_t lane = s->ops[ht_trace_op(t, ran[i] - t->events)].lane;
         lane_ns[ran[i] - t->events] = last[lane];
         last[lane] = ran[i]->end_ns;
     }

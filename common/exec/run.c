@@ -330,10 +330,10 @@ static bool end_op(struct lane *l, enum ht_status status, bool ok, int64_t now)
 }
 
 /* Takes the op's times from the device, limited to what the host knows for certain. */
-static void take_times(struct run *r, struct ht_trace_event *event, int64_t now)
+static void take_times(struct run *r, struct ht_inst inst, struct ht_trace_event *event, int64_t now)
 {
     int64_t start, end;
-    r->o->backend->op_times(r->o->backend_ctx, event->iteration, event->op, &start, &end);
+    r->o->backend->op_times(r->o->backend_ctx, inst.iteration, inst.op, &start, &end);
     start -= r->begin_ns;
     end -= r->begin_ns;
     if (end > now) { /* the clocks differ a little; the duration is right */
@@ -360,7 +360,7 @@ static bool run_op(struct lane *l)
     if (!status && b->control && r->s->ops[inst.op].kind == HT_OP_VALIDATE)
         ok = b->control(r->o->backend_ctx, inst.iteration, inst.op);
     int64_t now = event->end_ns = now_ns(r);
-    if (ahead && !status && b->op_times) take_times(r, event, now);
+    if (ahead && !status && b->op_times) take_times(r, l->inst, event, now);
     return end_op(l, status, ok, now);
 }
 

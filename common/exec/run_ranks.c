@@ -245,7 +245,7 @@ static void correct_times(const struct leader *x, struct ht_trace *t)
 {
     for (int64_t i = 0; i < t->n_events; i++) {
         struct ht_trace_event *e = &t->events[i];
-        if (e->grant_seq < 0 || rank_of(x, e->op) == x->node->rank) continue;
+        if (e->grant_seq < 0 || rank_of(x, ht_trace_op(t, i)) == x->node->rank) continue;
         e->start_ns += x->later_ns[i];
         e->end_ns -= x->earlier_ns[i];
         if (e->end_ns < e->start_ns) e->end_ns = e->start_ns;
@@ -306,7 +306,7 @@ static void merge(struct ht_trace *t, const struct ht_trace_event *events, const
         if (t->events[i].release_seq >= seq) seq = t->events[i].release_seq + 1;
     for (int64_t i = 0; i < t->n_events; i++) {
         struct ht_trace_event e = events[i];
-        if (e.grant_seq < 0 || s->rank_node[ht_op_rank(s, e.op)] != node) continue;
+        if (e.grant_seq < 0 || s->rank_node[ht_op_rank(s, ht_trace_op(t, i))] != node) continue;
         e.issue_ns += later;
         e.start_ns += later;
         e.end_ns += later;

@@ -69,7 +69,6 @@ static void copy_iteration(struct ht_trace *t, int32_t from, int32_t to, int64_t
     struct ht_trace_event *event = t->events + to * n_ops;
     for (int64_t op = 0; op < n_ops; op++) {
         event[op] = source[op];
-        event[op].iteration = to;
         if (event[op].grant_seq < 0) continue; /* skipped: it has no times */
         event[op].issue_ns += later_ns;
         event[op].start_ns += later_ns;

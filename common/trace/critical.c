@@ -46,7 +46,7 @@ static void index_events(struct walk *w)
             w->released[seq] = last;
             continue;
         }
-        int32_t lane = s->ops[t->events[i].op].lane;
+        int32_t lane = s->ops[ht_trace_op(t, i)].lane;
         w->lane_before[i] = at[lane];
         at[lane] = last = i;
     }
@@ -70,13 +70,13 @@ static int64_t cause(const struct walk *w, int64_t event)
     const struct ht_trace *t = w->t;
     const struct ht_schedule *s = t->schedule;
     const struct ht_trace_event *e = &t->events[event];
-    int64_t best = -1, base = (int64_t)e->iteration * s->n_ops;
-    int32_t match = s->ops[e->op].match, first = e->op, end = e->op + 1;
+    int32_t at = ht_trace_op(t, event), match = s->ops[at].match, first = at, end = at + 1;
+    int64_t best = -1, base = event - at;
     while (match >= 0 && first > 0 && s->ops[first - 1].match == match) first--;
     while (match >= 0 && end < s->n_ops && s->ops[end].match == match) end++;
     for (int32_t op = first; op < end; op++) {
         for (int64_t d = s->deps_begin[op]; d < s->deps_begin[op + 1]; d++) consider(w, e, base + s->deps[d], &best);
-        for (int64_t d = s->prev_begin[op]; e->iteration > 0 && d < s->prev_begin[op + 1]; d++)
+        for (int64_t d = s->prev_begin[op]; base > 0 && d < s->prev_begin[op + 1]; d++)
             consider(w, e, base - s->n_ops + s->prev[d], &best);
         consider(w, e, w->lane_before[base + op], &best);
     }
@@ -109,7 +109,7 @@ void ht_critical_path(const struct ht_trace *t, const struct ht_window *window, 
         int64_t end = e->end_ns > window->begin_ns ? e->end_ns : window->begin_ns;
         int64_t start = e->start_ns > window->begin_ns ? e->start_ns : window->begin_ns;
         *wait_ns += now_ns - end;
-        critical_ns[t->schedule->ops[e->op].lane] += end - start;
+        critical_ns[t->schedule->ops[ht_trace_op(t, at)].lane] += end - start;
         now_ns = start;
         at = now_ns > window->begin_ns ? cause(&w, at) : -1;
     }

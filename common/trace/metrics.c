@@ -60,10 +60,10 @@ static int64_t *group_costs(const struct ht_schedule *s, const int64_t *cost_ns)
     return cost;
 }
 
-static int64_t weight(const struct ht_trace_event *e, const int64_t *cost)
+static int64_t weight(const struct ht_trace_event *e, int32_t op, const int64_t *cost)
 {
     int64_t duration = e->end_ns - e->start_ns;
-    return cost && cost[e->op] < duration ? cost[e->op] : duration;
+    return cost && cost[op] < duration ? cost[op] : duration;
 }
 
 static void raise_bound(struct ht_metrics *m, int64_t bound_ns, const char *kind, const char *name)
@@ -79,11 +79,11 @@ static void lanes(const struct ht_trace *t, const struct ht_window *w, const int
     int64_t *least = HT_NEW_ARRAY(int64_t, s->n_lanes);
     for (int64_t i = 0; i < t->n_events; i++) {
         const struct ht_trace_event *e = &t->events[i];
-        int32_t lane = s->ops[e->op].lane;
+        int32_t op = ht_trace_op(t, i), lane = s->ops[op].lane;
         int64_t from = e->start_ns > w->begin_ns ? e->start_ns : w->begin_ns;
         int64_t to = e->end_ns < w->end_ns ? e->end_ns : w->end_ns;
         if (ran(e) && to > from) m->lane_busy_ns[lane] += to - from;
-        if (inside(w, e)) least[lane] += weight(e, cost);
+        if (inside(w, e)) least[lane] += weight(e, op, cost);
     }
     double compute = 0;
     int n_compute = 0;
@@ -164,7 +164,8 @@ static void resources(const struct ht_trace *t, const struct ht_window *w, const
     __int128 *least = HT_NEW_ARRAY(__int128, s->n_resources);
     for (int64_t i = 0; i < t->n_events; i++) {
         const struct ht_trace_event *e = &t->events[i];
-        int64_t b = s->uses_begin[e->op], end = s->uses_begin[e->op + 1];
+        int32_t op = ht_trace_op(t, i);
+        int64_t b = s->uses_begin[op], end = s->uses_begin[op + 1];
         if (b == end || !ran(e)) continue;
         int64_t from = e->start_ns > w->begin_ns ? e->start_ns : w->begin_ns;
         int64_t to = e->end_ns < w->end_ns ? e->end_ns : w->end_ns;
@@ -173,7 +174,7 @@ static void resources(const struct ht_trace *t, const struct ht_window *w, const
         for (int64_t u = b; u < end; u++) {
             const struct ht_use *use = &s->uses[u];
             bool cores = s->resources[use->resource].kind == HT_RES_CORES;
-            int64_t times = cores ? weight(e, cost) : 1;
+            int64_t times = cores ? weight(e, op, cost) : 1;
             moved[use->resource] += share * (double)use->amount * (double)times;
             if (inside(w, e) && (!cores || (t->exact && cost))) least[use->resource] += (__int128)use->amount * times;
         }
@@ -210,7 +211,7 @@ static int64_t longest_chain(const struct ht_trace *t, const struct ht_window *w
                 if (now[s->deps[d]] > chain && events[s->deps[d]].end_ns <= e->start_ns) chain = now[s->deps[d]];
             for (int64_t d = s->prev_begin[op]; k > 0 && d < s->prev_begin[op + 1]; d++)
                 if (last[s->prev[d]] > chain && before[s->prev[d]].end_ns <= e->start_ns) chain = last[s->prev[d]];
-            now[op] = chain + weight(e, cost);
+            now[op] = chain + weight(e, op, cost);
             if (now[op] > longest) longest = now[op];
         }
         int64_t *swap = now;

@@ -116,13 +116,15 @@ static void write_moved(const struct ht_schedule *s, int32_t op, FILE *out)
     if (w->write) fputs(",\"write\":1", out);
 }
 
-static void write_event(const struct ht_trace *t, const struct ht_trace_event *e, int64_t cause, FILE *out)
+static void write_event(const struct ht_trace *t, int64_t event, int64_t cause, FILE *out)
 {
     const struct ht_schedule *s = t->schedule;
-    const struct ht_op *op = &s->ops[e->op];
+    const struct ht_trace_event *e = &t->events[event];
+    int32_t id = ht_trace_op(t, event);
+    const struct ht_op *op = &s->ops[id];
     char label[64];
     fputs(",\n{\"ph\":\"X\",\"name\":", out);
-    write_string(out, ht_op_label(s, e->op, label, sizeof(label)));
+    write_string(out, ht_op_label(s, id, label, sizeof(label)));
     fprintf(out, ",\"cat\":\"%s\",\"pid\":%d,\"tid\":%d", ht_op_kind_name((enum ht_op_kind)op->kind),
             s->lanes[op->lane].rank, op->lane);
     write_us(out, "ts", e->start_ns);
@@ -130,9 +132,9 @@ static void write_event(const struct ht_trace *t, const struct ht_trace_event *e
     fprintf(out,
             ",\"args\":{\"iteration\":%d,\"op\":%d,\"issue_ns\":%" PRId64 ",\"start_ns\":%" PRId64
             ",\"end_ns\":%" PRId64 ",\"grant_seq\":%" PRId64 ",\"release_seq\":%" PRId64,
-            e->iteration, e->op, e->issue_ns, e->start_ns, e->end_ns, e->grant_seq, e->release_seq);
-    write_moved(s, e->op, out);
-    if (cause >= 0) fprintf(out, ",\"after\":[%d,%d]", t->events[cause].iteration, t->events[cause].op);
+            ht_trace_iteration(t, event), id, e->issue_ns, e->start_ns, e->end_ns, e->grant_seq, e->release_seq);
+    write_moved(s, id, out);
+    if (cause >= 0) fprintf(out, ",\"after\":[%d,%d]", ht_trace_iteration(t, cause), ht_trace_op(t, cause));
     fputs("}}", out);
 }
 
@@ -151,7 +153,7 @@ enum ht_status ht_trace_write(const struct ht_trace *t, FILE *out, struct ht_err
     fputs("},\"traceEvents\":[\n{\"ph\":\"M\",\"name\":\"begin\",\"pid\":0}", out);
     write_names(s, out);
     for (int64_t i = 0; i < t->n_events; i++)
-        if (t->events[i].grant_seq >= 0) write_event(t, &t->events[i], causes[i], out);
+        if (t->events[i].grant_seq >= 0) write_event(t, i, causes[i], out);
     free(causes);
     for (int32_t space = 0; space < ht_n_spaces(s); space++) write_counters(t, space, out);
     fputs(",\n{\"ph\":\"M\",\"name\":\"end\",\"pid\":0}]}\n", out);
@@ -161,12 +163,17 @@ enum ht_status ht_trace_write(const struct ht_trace *t, FILE *out, struct ht_err
 
 /* ---- reading --------------------------------------------------------------------------------------------------- */
 
+struct event { /* as it is read: of which iteration and op */
+    int32_t iteration, op;
+    struct ht_trace_event times;
+};
+
 struct reader {
     const char *path;
     const struct ht_schedule *s;
     struct ht_error *err;
     int64_t line;
-    struct ht_trace_event *events;
+    struct event *events;
     size_t n, cap;
 };
 
@@ -240,13 +247,9 @@ static enum ht_status read_event(struct reader *r, const char *line, size_t n, i
         status = bad(r, "the event's iteration, op, times or order are out of range");
         goto out;
     }
-    struct ht_trace_event e = {.iteration = (int32_t)k,
-                               .op = (int32_t)op,
-                               .issue_ns = issue,
-                               .start_ns = start,
-                               .end_ns = end,
-                               .grant_seq = grant,
-                               .release_seq = release};
+    struct ht_trace_event times = {
+        .issue_ns = issue, .start_ns = start, .end_ns = end, .grant_seq = grant, .release_seq = release};
+    struct event e = {(int32_t)k, (int32_t)op, times};
     HT_PUSH(r->events, r->n, r->cap, e);
 out:
     json_decref(root);
@@ -263,15 +266,15 @@ static enum ht_status assemble(struct reader *r, enum ht_clock clock, int32_t it
     struct ht_trace *t = ht_trace_create(r->s, clock, iterations);
     t->end_ns = end_ns;
     for (size_t i = 0; i < r->n; i++) {
-        const struct ht_trace_event *e = &r->events[i];
+        const struct event *e = &r->events[i];
         struct ht_trace_event *to = &t->events[(int64_t)e->iteration * r->s->n_ops + e->op];
-        if (to->grant_seq >= 0 || e->end_ns > end_ns) {
+        if (to->grant_seq >= 0 || e->times.end_ns > end_ns) {
             ht_trace_destroy(t);
             return ht_fail(r->err, HT_BAD_INPUT, "%s: op %d of iteration %d is listed twice, or ends after the run",
                            r->path, e->op, e->iteration);
         }
-        *to = *e;
-        if (e->end_ns > t->iteration_end_ns[e->iteration]) t->iteration_end_ns[e->iteration] = e->end_ns;
+        *to = e->times;
+        if (to->end_ns > t->iteration_end_ns[e->iteration]) t->iteration_end_ns[e->iteration] = to->end_ns;
     }
     struct ht_error why;
     if (ht_trace_replay(t, &why, t->peak_bytes) != HT_OK) {

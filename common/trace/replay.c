@@ -25,7 +25,8 @@ static enum ht_status put_in_order(const struct ht_trace *t, struct ht_error *er
             free(order);
             return ht_fail(err, HT_BAD_INPUT,
                            "op %d of iteration %d: grant %lld and release %lld do not fit the order of the others",
-                           e->op, e->iteration, (long long)e->grant_seq, (long long)e->release_seq);
+                           ht_trace_op(t, i), ht_trace_iteration(t, i), (long long)e->grant_seq,
+                           (long long)e->release_seq);
         }
         order[e->grant_seq] = i + 1;
         if (released) order[e->release_seq] = -(i + 1);
@@ -52,7 +53,7 @@ enum ht_status ht_trace_replay(const struct ht_trace *t, struct ht_error *err, i
     for (int64_t seq = 0; seq < 2 * t->n_events; seq++) {
         if (!order[seq]) continue;
         bool grant = order[seq] > 0;
-        int32_t op = t->events[(grant ? order[seq] : -order[seq]) - 1].op, rank = ht_op_rank(s, op);
+        int32_t op = ht_trace_op(t, (grant ? order[seq] : -order[seq]) - 1), rank = ht_op_rank(s, op);
         for (int64_t e = s->effects_begin[op]; e < s->effects_begin[op + 1]; e++) {
             const struct ht_effect *f = &s->effects[e];
             if (!(f->flags & (grant ? HT_PRODUCE : HT_RELEASE))) continue;
@@ -85,9 +86,10 @@ int64_t ht_trace_memory(const struct ht_trace *t, int32_t space, struct ht_memor
     for (int64_t seq = 0; seq < 2 * t->n_events; seq++) {
         if (!order[seq]) continue;
         bool grant = order[seq] > 0, moved = false;
-        const struct ht_trace_event *event = &t->events[(grant ? order[seq] : -order[seq]) - 1];
-        int32_t rank = ht_op_rank(s, event->op);
-        for (int64_t e = s->effects_begin[event->op]; e < s->effects_begin[event->op + 1]; e++) {
+        int64_t i = (grant ? order[seq] : -order[seq]) - 1;
+        const struct ht_trace_event *event = &t->events[i];
+        int32_t op = ht_trace_op(t, i), rank = ht_op_rank(s, op);
+        for (int64_t e = s->effects_begin[op]; e < s->effects_begin[op + 1]; e++) {
             const struct ht_effect *f = &s->effects[e];
             if (!(f->flags & (grant ? HT_PRODUCE : HT_RELEASE)) || ht_space(s, f->tier, rank) != space) continue;
             int64_t bytes = ht_effect_bytes(s, f);
@@ -128,7 +130,7 @@ void ht_trace_peaks(const struct ht_trace *t, int64_t (*by_class)[HT_N_TENSOR_CL
     for (int64_t seq = 0; seq < n; seq++) {
         if (!order[seq]) continue;
         bool grant = order[seq] > 0;
-        int32_t op = t->events[(grant ? order[seq] : -order[seq]) - 1].op, rank = ht_op_rank(s, op);
+        int32_t op = ht_trace_op(t, (grant ? order[seq] : -order[seq]) - 1), rank = ht_op_rank(s, op);
         for (int64_t e = s->effects_begin[op]; e < s->effects_begin[op + 1]; e++) {
             const struct ht_effect *f = &s->effects[e];
             const struct ht_tensor *tensor = &s->tensors[f->tensor];

@@ -15,10 +15,8 @@ struct ht_trace *ht_trace_create(const struct ht_schedule *s, enum ht_clock cloc
     t->events = HT_NEW_ARRAY(struct ht_trace_event, t->n_events);
     t->iteration_end_ns = HT_NEW_ARRAY(int64_t, iterations);
     t->peak_bytes = HT_NEW_ARRAY(int64_t, ht_n_spaces(s));
-    struct ht_trace_event *e = t->events;
-    for (int32_t k = 0; k < iterations; k++)
-        for (int32_t op = 0; op < s->n_ops; op++)
-            *e++ = (struct ht_trace_event){.iteration = k, .op = op, .grant_seq = -1, .release_seq = -1};
+    for (int64_t i = 0; i < t->n_events; i++)
+        t->events[i] = (struct ht_trace_event){.grant_seq = -1, .release_seq = -1};
     return t;
 }
 
@@ -42,7 +40,6 @@ void ht_trace_append(struct ht_trace *t, const struct ht_trace *later)
     t->events = ht_realloc(t->events, (size_t)(n + later->n_events) * sizeof(*t->events));
     for (int64_t i = 0; i < later->n_events; i++) {
         struct ht_trace_event e = later->events[i];
-        e.iteration += t->iterations;
         if (e.grant_seq >= 0) {
             e.issue_ns += t->end_ns;
             e.start_ns += t->end_ns;

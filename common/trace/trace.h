@@ -14,7 +14,6 @@
 enum ht_clock { HT_CLOCK_SIM, HT_CLOCK_EMU, HT_CLOCK_RUN };
 
 struct ht_trace_event {
-    int32_t iteration, op;
     int64_t issue_ns, start_ns, end_ns; /* since the run began; issue is when memory was granted */
     int64_t grant_seq, release_seq;     /* order of all grants and releases; -1: skipped (`when` false) */
 };
@@ -32,6 +31,16 @@ struct ht_trace {
     int64_t clock_error_ns;    /* of a run over several hosts: how far their clocks may be apart; else 0 */
     bool exact;                /* simulated without jitter: time beyond an op's cost is waiting */
 };
+
+/* Returns the op of an event, and its iteration. event: its index. */
+static inline int32_t ht_trace_op(const struct ht_trace *t, int64_t event)
+{
+    return (int32_t)(event % t->schedule->n_ops);
+}
+static inline int32_t ht_trace_iteration(const struct ht_trace *t, int64_t event)
+{
+    return (int32_t)(event / t->schedule->n_ops);
+}
 
 struct ht_trace *ht_trace_create(const struct ht_schedule *s, enum ht_clock clock, int32_t iterations);
 void ht_trace_destroy(struct ht_trace *t);

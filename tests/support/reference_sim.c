@@ -524,9 +524,7 @@ struct reference_result reference_run(const struct ht_schedule *s, const int64_t
     r.order = HT_NEW_ARRAY(int64_t, n_spaces(&r));
     r.ok = HT_NEW_ARRAY(bool, options->iterations);
     list_lanes(&r);
-    for (int64_t i = 0; i < r.n; i++)
-        r.events[i] = (struct ht_trace_event){
-            .iteration = iteration_of(&r, i), .op = op_of(&r, i), .grant_seq = -1, .release_seq = -1};
+    for (int64_t i = 0; i < r.n; i++) r.events[i] = (struct ht_trace_event){.grant_seq = -1, .release_seq = -1};
     for (int32_t k = 0; k < options->iterations; k++) r.ok[k] = true;
 
     struct reference_result result = {.answer = REFERENCE_DONE, .events = r.events, .peak_bytes = r.peak};

@@ -68,20 +68,21 @@ static int64_t check_lane(const struct ht_trace *t, int32_t lane)
     int64_t n_choices = 0;
     for (int64_t i = 0; i < t->n_events; i++) {
         const struct ht_trace_event *e = &t->events[i];
-        if (s->ops[e->op].lane != lane || !ran(e)) continue;
+        int32_t op = ht_trace_op(t, i), k = ht_trace_iteration(t, i);
+        if (s->ops[op].lane != lane || !ran(e)) continue;
         if (s->lanes[lane].order == HT_FIFO) {
             ck_assert(!last || (last->release_seq < e->grant_seq && last->end_ns <= e->start_ns));
             last = e;
             continue;
         }
         for (int32_t other = 0; other < s->n_ops; other++) {
-            const struct ht_trace_event *o = event(t, e->iteration, other);
-            if (s->ops[other].lane != lane || other == e->op || !ran(o)) continue;
+            const struct ht_trace_event *o = event(t, k, other);
+            if (s->ops[other].lane != lane || other == op || !ran(o)) continue;
             ck_assert(o->release_seq < e->grant_seq || e->release_seq < o->grant_seq);
-            if (o->grant_seq < e->grant_seq || !was_ready(t, e->iteration, other, e->grant_seq)) continue;
-            int32_t a = s->ops[e->op].priority, b = s->ops[other].priority;
-            ck_assert_msg(a < b || (a == b && e->op < other), "lane %d: op %d of priority %d went before %d of %d",
-                          lane, e->op, a, other, b);
+            if (o->grant_seq < e->grant_seq || !was_ready(t, k, other, e->grant_seq)) continue;
+            int32_t a = s->ops[op].priority, b = s->ops[other].priority;
+            ck_assert_msg(a < b || (a == b && op < other), "lane %d: op %d of priority %d went before %d of %d", lane,
+                          op, a, other, b);
             n_choices++;
         }
     }

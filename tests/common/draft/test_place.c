@@ -171,7 +171,7 @@ static int64_t through(const struct ht_trace *t, const char *resource)
     const struct ht_schedule *s = t->schedule;
     int64_t bytes = 0;
     for (int64_t i = 0; i < t->n_events; i++)
-        for (int64_t u = s->uses_begin[t->events[i].op]; u < s->uses_begin[t->events[i].op + 1]; u++)
+        for (int64_t u = s->uses_begin[ht_trace_op(t, i)]; u < s->uses_begin[ht_trace_op(t, i) + 1]; u++)
             if (!strcmp(s->resources[s->uses[u].resource].name, resource)) bytes += s->uses[u].amount;
     return bytes;
 }
@@ -193,7 +193,7 @@ static int count(const struct ht_trace *t, enum ht_op_kind kind, int32_t rank)
 {
     int n = 0;
     for (int64_t i = 0; i < t->n_events; i++)
-        n += t->schedule->ops[t->events[i].op].kind == kind && ht_op_rank(t->schedule, t->events[i].op) == rank;
+        n += t->schedule->ops[ht_trace_op(t, i)].kind == kind && ht_op_rank(t->schedule, ht_trace_op(t, i)) == rank;
     return n;
 }
 

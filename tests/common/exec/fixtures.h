@@ -199,10 +199,10 @@ static inline void check_period(const struct fixture *f, int32_t from, double pe
     for (int64_t i = from * n; i < f->trace->n_events; i++) {
         const struct ht_trace_event *now = &f->trace->events[i], *before = now - n;
         if (now->grant_seq < 0 && before->grant_seq < 0) continue; /* skipped in both */
-        ck_assert_msg(now->start_ns - before->start_ns == units(period) &&
-                          now->end_ns - before->end_ns == units(period),
-                      "op %d of iteration %d comes %g after the iteration before, expected %g", now->op, now->iteration,
-                      (double)(now->start_ns - before->start_ns) / FIXTURE_UNIT_NS, period);
+        ck_assert_msg(
+            now->start_ns - before->start_ns == units(period) && now->end_ns - before->end_ns == units(period),
+            "op %d of iteration %d comes %g after the iteration before, expected %g", ht_trace_op(f->trace, i),
+            ht_trace_iteration(f->trace, i), (double)(now->start_ns - before->start_ns) / FIXTURE_UNIT_NS, period);
     }
 }
 

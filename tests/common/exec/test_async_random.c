@@ -413,7 +413,7 @@ static void check_same(uint64_t seed, const struct ht_trace *sim, const struct h
     for (int64_t i = 0; i < sim->n_events; i++)
         ck_assert_msg(sim->events[i].grant_seq == real->events[i].grant_seq,
                       "seed %llu: op %d of iteration %d: grant %lld, simulated %lld", (unsigned long long)seed,
-                      sim->events[i].op, sim->events[i].iteration, (long long)real->events[i].grant_seq,
+                      ht_trace_op(sim, i), ht_trace_iteration(sim, i), (long long)real->events[i].grant_seq,
                       (long long)sim->events[i].grant_seq);
     for (int32_t i = 0; i < ht_n_spaces(sim->schedule); i++) ck_assert_int_eq(sim->peak_bytes[i], real->peak_bytes[i]);
 }

@@ -66,16 +66,17 @@ static enum ht_status check_trace(const struct stamps *w, const struct ht_trace 
                              (long long)peak[i], (long long)ht_space_bytes(s, i), (long long)t->peak_bytes[i]);
     for (int64_t i = 0; i < t->n_events && !status; i++) {
         const struct ht_trace_event *e = &t->events[i];
+        int32_t op = ht_trace_op(t, i), k = ht_trace_iteration(t, i);
         ran += e->grant_seq >= 0;
         if (e->grant_seq >= 0 && (e->issue_ns < 0 || e->start_ns < e->issue_ns || e->end_ns < e->start_ns ||
-                                  e->end_ns > t->iteration_end_ns[e->iteration]))
-            status = ht_fail(err, HT_FAILED, "op %d: issued at %lld, ran from %lld to %lld, its iteration to %lld",
-                             e->op, (long long)e->issue_ns, (long long)e->start_ns, (long long)e->end_ns,
-                             (long long)t->iteration_end_ns[e->iteration]);
-        for (int64_t d = s->deps_begin[e->op]; d < s->deps_begin[e->op + 1] && e->grant_seq >= 0; d++) {
-            const struct ht_trace_event *before = &t->events[(int64_t)e->iteration * s->n_ops + s->deps[d]];
+                                  e->end_ns > t->iteration_end_ns[k]))
+            status = ht_fail(err, HT_FAILED, "op %d: issued at %lld, ran from %lld to %lld, its iteration to %lld", op,
+                             (long long)e->issue_ns, (long long)e->start_ns, (long long)e->end_ns,
+                             (long long)t->iteration_end_ns[k]);
+        for (int64_t d = s->deps_begin[op]; d < s->deps_begin[op + 1] && e->grant_seq >= 0; d++) {
+            const struct ht_trace_event *before = &t->events[(int64_t)k * s->n_ops + s->deps[d]];
             if (before->grant_seq >= 0 && before->end_ns > e->start_ns)
-                status = ht_fail(err, HT_FAILED, "op %d began before op %d had ended", e->op, before->op);
+                status = ht_fail(err, HT_FAILED, "op %d began before op %d had ended", op, s->deps[d]);
         }
     }
     if (!status && t->iterations == ITERATIONS && ran != w->n_run)

@@ -32,9 +32,10 @@ static void check_same(uint64_t seed, const struct ht_schedule *s, const struct 
                 a->grant_seq == b->grant_seq && a->release_seq == b->release_seq,
             "seed %llu, iteration %d, op %d: issue %lld start %lld end %lld grant %lld release %lld; reference %lld "
             "%lld %lld %lld %lld",
-            (unsigned long long)seed, a->iteration, a->op, (long long)a->issue_ns, (long long)a->start_ns,
-            (long long)a->end_ns, (long long)a->grant_seq, (long long)a->release_seq, (long long)b->issue_ns,
-            (long long)b->start_ns, (long long)b->end_ns, (long long)b->grant_seq, (long long)b->release_seq);
+            (unsigned long long)seed, ht_trace_iteration(t, i), ht_trace_op(t, i), (long long)a->issue_ns,
+            (long long)a->start_ns, (long long)a->end_ns, (long long)a->grant_seq, (long long)a->release_seq,
+            (long long)b->issue_ns, (long long)b->start_ns, (long long)b->end_ns, (long long)b->grant_seq,
+            (long long)b->release_seq);
     }
     ck_assert_int_eq(t->end_ns, want->end_ns);
     for (int32_t i = 0; i < ht_n_spaces(s); i++)
@@ -114,7 +115,7 @@ static void check_short_run(uint64_t seed, const struct ht_schedule *s, const in
     for (int64_t i = 0; i < t->n_events; i++)
         ck_assert_msg(!memcmp(&t->events[i], &want->events[i], sizeof *t->events),
                       "seed %llu, ahead %d: op %d of iteration %d: start %lld, grant %lld; expected %lld, %lld",
-                      (unsigned long long)seed, o.issue_ahead, want->events[i].op, want->events[i].iteration,
+                      (unsigned long long)seed, o.issue_ahead, ht_trace_op(want, i), ht_trace_iteration(want, i),
                       (long long)t->events[i].start_ns, (long long)t->events[i].grant_seq,
                       (long long)want->events[i].start_ns, (long long)want->events[i].grant_seq);
     ht_trace_destroy(t);

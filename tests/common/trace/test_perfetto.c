@@ -30,8 +30,8 @@ static struct ht_trace *random_trace(uint64_t seed, struct ht_schedule **s)
     memcpy(t->peak_bytes, r.peak_bytes, sizeof(*t->peak_bytes) * (size_t)ht_n_spaces(*s));
     t->end_ns = r.end_ns;
     for (int64_t i = 0; i < t->n_events; i++)
-        if (t->events[i].end_ns > t->iteration_end_ns[t->events[i].iteration])
-            t->iteration_end_ns[t->events[i].iteration] = t->events[i].end_ns;
+        if (t->events[i].end_ns > t->iteration_end_ns[ht_trace_iteration(t, i)])
+            t->iteration_end_ns[ht_trace_iteration(t, i)] = t->events[i].end_ns;
     reference_free(&r);
     free(cost_ns);
     return t;

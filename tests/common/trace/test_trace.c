@@ -24,13 +24,8 @@ static int32_t tensor(enum ht_tensor_class class, int64_t bytes)
 
 static void happened(int32_t k, int32_t id, int64_t start_ns, int64_t end_ns, int64_t grant, int64_t release)
 {
-    t->events[(int64_t)k * s->n_ops + id] = (struct ht_trace_event){.iteration = k,
-                                                                    .op = id,
-                                                                    .issue_ns = start_ns,
-                                                                    .start_ns = start_ns,
-                                                                    .end_ns = end_ns,
-                                                                    .grant_seq = grant,
-                                                                    .release_seq = release};
+    t->events[(int64_t)k * s->n_ops + id] = (struct ht_trace_event){
+        .issue_ns = start_ns, .start_ns = start_ns, .end_ns = end_ns, .grant_seq = grant, .release_seq = release};
     if (end_ns > t->iteration_end_ns[k]) t->iteration_end_ns[k] = end_ns;
     if (end_ns > t->end_ns) t->end_ns = end_ns;
 }

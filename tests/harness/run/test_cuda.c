@@ -113,7 +113,7 @@ static void compare(int nth, const char *model, const char *numerics, const char
                 const struct ht_trace_event *event = &got.trace->events[e];
                 bool ahead = event->issue_ns < event->start_ns;
                 n_ahead += ahead;
-                n_checked += ahead && job.schedule->ops[event->op].kind == HT_OP_VALIDATE;
+                n_checked += ahead && job.schedule->ops[ht_trace_op(got.trace, e)].kind == HT_OP_VALIDATE;
             }
             ht_training_free(&got);
             ht_job_free(&job);

@@ -51,7 +51,7 @@ static void check_times(const struct ht_job *job, const struct ht_training *t, c
 {
     for (int64_t i = 0; i < t->trace->n_events; i++) {
         const struct ht_trace_event *e = &t->trace->events[i];
-        if (e->grant_seq >= 0) ck_assert_int_ge(e->end_ns - e->start_ns, job->cost_ns[e->op] - 1);
+        if (e->grant_seq >= 0) ck_assert_int_ge(e->end_ns - e->start_ns, job->cost_ns[ht_trace_op(t->trace, i)] - 1);
     }
     ck_assert_int_gt(model->lower_bound_ns, 0);
     ck_assert_int_ge(t->trace->end_ns, (STEPS - 2) * model->lower_bound_ns);
