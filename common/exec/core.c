@@ -9,6 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Of what each op runs several times: of too many callers for the compiler to do this. */
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+
 static uint64_t key_of(int32_t iteration, int32_t op)
 {
     return (uint64_t)(uint32_t)iteration << 32 | (uint32_t)op;
@@ -59,6 +62,11 @@ static inline enum candidate candidate_of(const struct ht_core *c, const struct 
     return ISSUE;
 }
 
+static __attribute__((noinline)) void grow_ready(struct ht_core *c)
+{
+    HT_RESERVE(c->ready_lanes, c->ready_cap, c->n_ready + 2);
+}
+
 /* Readies a lane with a candidate. */
 static inline void push_ready(struct ht_core *c, int32_t lane, uint64_t key)
 {
@@ -66,7 +74,7 @@ static inline void push_ready(struct ht_core *c, int32_t lane, uint64_t key)
     if (l->is_ready && l->ready_key == key) return;
     l->is_ready = true;
     l->ready_key = key;
-    HT_RESERVE(c->ready_lanes, c->ready_cap, c->n_ready + 2);
+    if (c->n_ready + 2 > (int64_t)c->ready_cap) grow_ready(c);
     int64_t i = c->n_ready++;
     c->ready_lanes[c->n_ready].key = UINT64_MAX; /* the last parent's second child, if it has only one */
     for (; i > 0 && c->ready_lanes[(i - 1) / 2].key > key; i = (i - 1) / 2)
@@ -188,14 +196,13 @@ static void open_iteration(struct ht_core *c, int32_t iteration)
     now->ok = true;
     memset(now->groups, 0, sizeof *now->groups * (size_t)c->n_groups);
     for (int32_t op = 0; op < s->n_ops; op++) {
-        now->ops[op] = (struct op_state){.state = WAITING};
-        if (!c->info[op].mine) continue;
         int64_t pending = s->deps_begin[op + 1] - s->deps_begin[op];
         if (last)
             for (int64_t d = s->prev_begin[op]; d < s->prev_begin[op + 1]; d++)
                 pending += last->ops[s->prev[d]].state != DONE;
-        now->ops[op].pending = pending & (2 * MAX_OPS - 1);
-        if (!pending && !c->lanes[c->info[op].lane].fifo) became_ready(c, iteration, op);
+        bool mine = c->info[op].mine;
+        now->ops[op] = (struct op_state){.pending = mine ? pending & (2 * MAX_OPS - 1) : 0, .state = WAITING};
+        if (!pending && mine && !c->lanes[c->info[op].lane].fifo) became_ready(c, iteration, op);
     }
     for (int32_t lane = 0; lane < s->n_lanes; lane++)
         if (c->lanes[lane].fifo && c->lanes[lane].iteration == iteration) make_ready(c, lane);
@@ -212,19 +219,24 @@ static inline void wake_waiters(struct ht_core *c)
     }
 }
 
-static inline void count_down(struct ht_core *c, int32_t iteration, int32_t op)
+/* Counts down the rest of an op's successors, which are in the next iteration. */
+static void count_down_next(struct ht_core *c, int32_t iteration, const int32_t *succ, const int32_t *end)
 {
-    if (--slot_of(c, iteration)->ops[op].pending == 0) became_ready(c, iteration, op);
+    struct slot *next = slot_of(c, iteration + 1);
+    if (!is_open(c, iteration + 1)) return;
+    for (; succ < end; succ++)
+        if (--next->ops[~*succ].pending == 0) became_ready(c, iteration + 1, ~*succ);
 }
 
 /* Marks an op of any node as done and counts down its successors. */
-static inline void count_down_successors(struct ht_core *c, int32_t iteration, int32_t op)
+ALWAYS_INLINE void count_down_successors(struct ht_core *c, int32_t iteration, int32_t op)
 {
-    slot_of(c, iteration)->ops[op].state = DONE;
+    struct op_state *ops = slot_of(c, iteration)->ops;
     const int32_t *succ = c->succ + c->info[op].succ_begin, *end = c->succ + c->info[op + 1].succ_begin;
-    for (; succ < end && *succ >= 0; succ++) count_down(c, iteration, *succ);
-    if (!is_open(c, iteration + 1)) return;
-    for (; succ < end; succ++) count_down(c, iteration + 1, ~*succ);
+    ops[op].state = DONE;
+    for (; succ < end && *succ >= 0; succ++)
+        if (--ops[*succ].pending == 0) became_ready(c, iteration, *succ);
+    if (succ < end) count_down_next(c, iteration, succ, end);
 }
 
 static void apply_remote_end(struct ht_core *c, struct ht_completion e)
@@ -258,17 +270,25 @@ static void end_iterations(struct ht_core *c)
 }
 
 /* Records that an op has ended or was skipped. */
-static inline void done(struct ht_core *c, int32_t iteration, int32_t op)
+ALWAYS_INLINE void done(struct ht_core *c, int32_t iteration, int32_t op)
 {
     count_down_successors(c, iteration, op);
-    slot_of(c, iteration)->unfinished--;
+    int64_t unfinished = --slot_of(c, iteration)->unfinished;
     if (c->info[op].is_remote_dep) {
         struct ht_completion completion = {{iteration, op},
                                            c->s->ops[op].kind != HT_OP_VALIDATE || slot_of(c, iteration)->ok};
         HT_PUSH(c->completions, c->n_completions, c->completions_cap, completion);
     }
-    if (!slot_of(c, iteration)->unfinished) end_iterations(c);
+    if (!unfinished) end_iterations(c);
     wake_waiters(c);
+}
+
+/* Ends an op whose `when` is false. */
+static void skip(struct ht_core *c, int32_t iteration, int32_t op)
+{
+    int32_t group = c->info[op].group;
+    if (group < 0 || op == c->groups[group].first) ht_grants_skip(c->grants, iteration, op);
+    done(c, iteration, op);
 }
 
 int64_t ht_core_finish(struct ht_core *c, struct ht_inst inst)
@@ -419,9 +439,8 @@ static bool issue_fifo(struct ht_core *c, int32_t lane, struct ht_turn *turn)
             if (sl->ops[op].pending && (l->ahead == 0 || conditional)) return false;
             int32_t group = c->info[op].group;
             if (conditional && is_skipped(c, iteration, op)) {
-                if (group < 0 || op == c->groups[group].first) ht_grants_skip(c->grants, iteration, op);
                 advance(l);
-                done(c, iteration, op);
+                skip(c, iteration, op);
                 continue;
             }
             if (group >= 0) {
@@ -451,8 +470,7 @@ static bool issue_priority(struct ht_core *c, int32_t lane, struct ht_turn *turn
     while (l->n_heap && !issued) {
         struct ready r = heap_pop(l);
         if (is_skipped(c, r.iteration, r.op)) {
-            ht_grants_skip(c->grants, r.iteration, r.op);
-            done(c, r.iteration, r.op);
+            skip(c, r.iteration, r.op);
             skipped = true;
         } else if (ask(c, lane, r.iteration, r.op)) {
             issue_op(c, l, r.iteration, r.op, turn);

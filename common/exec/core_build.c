@@ -9,22 +9,24 @@
 /* Counts each edge among the successors of the op that it leaves, if the other end is this node's. */
 static void count_edges(struct ht_core *c, const int64_t *begin, const int32_t *from)
 {
-    for (int32_t op = 0; op < c->s->n_ops; op++) {
-        bool mine = c->info[op].mine;
+    struct info *info = c->info;
+    for (int32_t op = 0; op < c->s->n_ops; op++)
         for (int64_t d = begin[op]; d < begin[op + 1]; d++) {
-            c->info[from[d]].succ_begin += mine;
-            c->info[from[d]].is_remote_dep |= !mine && c->info[from[d]].mine;
+            if (info[op].mine)
+                info[from[d]].succ_begin++;
+            else if (info[from[d]].mine)
+                info[from[d]].is_remote_dep = true;
         }
-    }
 }
 
 /* Lists the edges, op by op. next: 0, or -1 for edges to the next iteration, whose ops are written as ~op. */
 static void list_edges(struct ht_core *c, const int64_t *begin, const int32_t *from, int32_t next)
 {
-    for (int32_t op = 0; op < c->s->n_ops; op++) {
-        if (!c->info[op].mine) continue;
-        for (int64_t d = begin[op]; d < begin[op + 1]; d++) c->succ[c->info[from[d]].succ_begin++] = op ^ next;
-    }
+    struct info *info = c->info;
+    int32_t *succ = c->succ;
+    for (int32_t op = 0; op < c->s->n_ops; op++)
+        for (int64_t d = begin[op]; info[op].mine && d < begin[op + 1]; d++)
+            succ[info[from[d]].succ_begin++] = op ^ next;
 }
 
 /* Builds successor lists from dependency lists, by counting: for each op its own successors in the same iteration, then
@@ -57,13 +59,14 @@ static void select_ops(struct ht_core *c)
         int32_t first = -1, size = 0;
         n = ht_group_end(s, op) - op;
         for (int32_t m = op; m < op + n; m++) {
+            const struct ht_op *x = &s->ops[m];
             bool mine = c->node < 0 || s->rank_node[ht_op_rank(s, m)] == c->node;
             c->info[m] = (struct info){.group = n > 1 ? c->n_groups : -1,
-                                       .lane = (unsigned)s->ops[m].lane & 0xfffffff,
-                                       .when = s->ops[m].when & 3,
-                                       .mine = mine};
-            c->info[m].is_remote_dep = mine && c->node >= 0 && s->ops[m].kind == HT_OP_VALIDATE;
-            c->lanes[s->ops[m].lane].n_ops += mine;
+                                       .lane = (unsigned)x->lane & 0xfffffff,
+                                       .when = x->when & 3,
+                                       .mine = mine,
+                                       .is_remote_dep = mine && c->node >= 0 && x->kind == HT_OP_VALIDATE};
+            c->lanes[x->lane].n_ops += mine;
             if (mine && first < 0) first = m;
             size += mine;
         }

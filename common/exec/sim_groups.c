@@ -127,7 +127,7 @@ enum ht_status ht_sim_groups_init(const struct ht_schedule *s, const int64_t *co
     *out = (struct ht_sim_groups){0};
     enum ht_status status = check_resources(s, err);
     if (status != HT_OK) return status;
-    out->kind_of = HT_NEW_ARRAY(int32_t, s->n_ops);
+    out->kind_of = ht_alloc_ids(s->n_ops); /* HT_SIM_MEMBER */
     size_t kinds_cap = 0, flows_cap = 0, uses_cap = 0, amounts_cap = 0;
     int64_t *amounts = NULL;
     int32_t *at = HT_NEW_ARRAY(int32_t, s->n_resources);
@@ -141,7 +141,6 @@ enum ht_status ht_sim_groups_init(const struct ht_schedule *s, const int64_t *co
         const struct ht_sim_kind *k = like < 0 ? NULL : ht_sim_kind_of(out, like);
         bool known = k && k->longest_ns == cost && k->size == size && same_uses(s, like, first, size);
         out->kind_of[first] = known ? out->kind_of[like] : out->n_kinds;
-        for (int32_t op = first + 1; op < end; op++) out->kind_of[op] = HT_SIM_MEMBER;
         *recent_first = first;
         if (known) continue;
         struct ht_sim_kind kind = {.longest_ns = cost, .flow = HT_SIM_NO_FLOW, .size = size};
