@@ -107,17 +107,11 @@ void ht_flows_destroy(struct ht_flows *f)
     free(f);
 }
 
-static uint64_t charge(uint64_t rate, uint32_t weight)
-{
-    return (rate * weight + ((1u << HT_FLOW_WEIGHT_BITS) - 1)) >> HT_FLOW_WEIGHT_BITS;
-}
-
 /* Marks an edited resource for settling if it was or has become tight. Returns true if it has. */
 static bool mark_if_tight(struct ht_flows *f, int32_t r)
 {
     struct resource *res = &f->resources[r];
-    uint64_t unit = (res->weight + ((1u << HT_FLOW_WEIGHT_BITS) - 1)) >> HT_FLOW_WEIGHT_BITS;
-    bool tight = res->demand + unit > res->capacity;
+    bool tight = ht_flow_is_tight(res->demand, res->weight, res->capacity);
     if ((tight || res->tight) && !res->marked) {
         res->marked = true;
         f->marked[f->n_marked++] = r;
@@ -146,7 +140,7 @@ bool ht_flows_start(struct ht_flows *f, int32_t slot, int64_t now_ns, int64_t co
         f->position[(int64_t)slot * f->max_uses + k] = r->n;
         HT_RESERVE(r->members, r->cap, r->n + 1);
         r->members[r->n++] = (struct member){.slot = slot, .use = k};
-        r->demand += charge(cap > 0 ? (uint64_t)cap : 1, uses[k].weight);
+        r->demand += ht_flow_charge(cap > 0 ? (uint64_t)cap : 1, uses[k].weight);
         r->weight += uses[k].weight;
         tight |= mark_if_tight(f, uses[k].resource);
     }
@@ -166,7 +160,7 @@ void ht_flows_finish(struct ht_flows *f, int32_t slot)
         struct member last = r->members[--r->n];
         r->members[at] = last;
         f->position[(int64_t)last.slot * f->max_uses + last.use] = at;
-        r->demand -= charge(flow->cap ? flow->cap : 1, use->weight);
+        r->demand -= ht_flow_charge(flow->cap ? flow->cap : 1, use->weight);
         r->weight -= use->weight;
         mark_if_tight(f, use->resource);
     }
@@ -252,7 +246,7 @@ static void fill(struct ht_flows *f, int32_t n, int32_t n_tight)
             for (int32_t k = 0; k < flow->n_uses; k++) {
                 struct resource *r = &f->resources[flow->uses[k].resource];
                 if (!r->listed) continue;
-                uint64_t taken = charge(flow->rate, flow->uses[k].weight);
+                uint64_t taken = ht_flow_charge(flow->rate, flow->uses[k].weight);
                 r->left -= taken < r->left ? taken : r->left;
                 r->open_weight -= flow->uses[k].weight;
             }

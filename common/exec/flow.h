@@ -58,6 +58,19 @@ enum { HT_FLOW_STATE = 6 };
 void ht_flows_copy_state(const struct ht_flows *f, int32_t slot, int64_t now_ns, int64_t state[HT_FLOW_STATE]);
 bool ht_flows_is_running(const struct ht_flows *f, int32_t slot);
 
+/* Returns what a flow of this weight takes of a resource at a rate. */
+static inline uint64_t ht_flow_charge(uint64_t rate, uint32_t weight)
+{
+    return (rate * weight + ((1u << HT_FLOW_WEIGHT_BITS) - 1)) >> HT_FLOW_WEIGHT_BITS;
+}
+
+/* Returns true if flows leave no room for one unit of the level. demand: sum of their charges at their caps, at least 1;
+   weight: sum of their weights. Grows with both. */
+static inline bool ht_flow_is_tight(uint64_t demand, uint64_t weight, uint64_t capacity)
+{
+    return demand + ((weight + ((1u << HT_FLOW_WEIGHT_BITS) - 1)) >> HT_FLOW_WEIGHT_BITS) > capacity;
+}
+
 /* Return floor(a 1e9 / b) and its ceiling, exact for 0 <= a < 2^62, 1 <= b < 2^45; INT64_MAX when the result does not
    fit. */
 int64_t ht_flow_per_giga(int64_t a, int64_t b);

@@ -250,6 +250,7 @@ static enum ht_status set_up(struct sim *sim, const int64_t *cost_ns, struct ht_
     sim->changed = HT_NEW_ARRAY(int32_t, s->n_lanes);
     enum ht_status status = ht_sim_groups_init(s, cost_ns, err, &sim->groups);
     if (status != HT_OK) return status;
+    if (!o->jitter_percent) ht_sim_groups_drop_slack(s, &sim->groups);
     int64_t *capacity = HT_NEW_ARRAY(int64_t, s->n_resources);
     for (int32_t r = 0; r < s->n_resources; r++) capacity[r] = s->resources[r].capacity_per_s;
     status = ht_flows_create(s->n_resources, capacity, s->n_lanes, sim->groups.max_uses, err, &sim->flows);

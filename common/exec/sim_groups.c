@@ -1,6 +1,7 @@
 #include "common/exec/sim_groups.h"
 
 #include "common/base/array.h"
+#include "common/base/minmax.h"
 #include "common/base/rng.h"
 #include "common/schedule/residency.h"
 
@@ -139,11 +140,13 @@ enum ht_status ht_sim_groups_init(const struct ht_schedule *s, const int64_t *co
         int64_t cost = longest(cost_ns, first, end);
         int32_t *recent_first = recent_of(recent, s, first), like = *recent_first, size = end - first;
         const struct ht_sim_kind *k = like < 0 ? NULL : ht_sim_kind_of(out, like);
-        bool known = k && k->longest_ns == cost && k->size == size && same_uses(s, like, first, size);
+        bool known = k && k->longest_ns == cost && k->size == size && k->lane == s->ops[first].lane &&
+                     same_uses(s, like, first, size);
         out->kind_of[first] = known ? out->kind_of[like] : out->n_kinds;
         *recent_first = first;
         if (known) continue;
-        struct ht_sim_kind kind = {.longest_ns = cost, .flow = HT_SIM_NO_FLOW, .size = size};
+        struct ht_sim_kind kind = {
+            .longest_ns = cost, .flow = HT_SIM_NO_FLOW, .size = size, .lane = s->ops[first].lane};
         if (s->uses_begin[first] < s->uses_begin[end]) {
             struct ht_sim_flow flow;
             status = add_uses(s, first, end, cost, at, &amounts, &amounts_cap, &uses_cap, err, out, &flow);
@@ -168,6 +171,75 @@ enum ht_status ht_sim_groups_init(const struct ht_schedule *s, const int64_t *co
     free(recent);
     if (status != HT_OK) ht_sim_groups_free(out);
     return status;
+}
+
+/* ---- resources that are never tight ---------------------------------------------------------------------------- */
+
+/* The most that flows take of a resource at once. */
+struct most {
+    uint64_t demand, weight;
+};
+
+/* Returns the kinds that have flows, lane after lane; *n: their number. */
+static int32_t *flows_by_lane(const struct ht_sim_groups *g, int32_t n_lanes, int32_t *n)
+{
+    int32_t *at = HT_NEW_ARRAY(int32_t, n_lanes + 1), *kinds = HT_NEW_ARRAY(int32_t, g->n_flows);
+    for (int32_t k = 0; k < g->n_kinds; k++) at[g->kinds[k].lane + 1] += g->kinds[k].flow != HT_SIM_NO_FLOW;
+    for (int32_t lane = 0; lane < n_lanes; lane++) at[lane + 1] += at[lane];
+    *n = at[n_lanes];
+    for (int32_t k = 0; k < g->n_kinds; k++)
+        if (g->kinds[k].flow != HT_SIM_NO_FLOW) kinds[at[g->kinds[k].lane]++] = k;
+    free(at);
+    return kinds;
+}
+
+/* Adds up, over all lanes, the most that a flow of the lane takes of each resource. */
+static struct most *add_up_lanes(const struct ht_schedule *s, const struct ht_sim_groups *g)
+{
+    struct most *sum = HT_NEW_ARRAY(struct most, s->n_resources), *of_lane = HT_NEW_ARRAY(struct most, s->n_resources);
+    int32_t n, *kinds = flows_by_lane(g, s->n_lanes, &n);
+    for (int32_t first = 0, end; first < n; first = end) {
+        for (end = first; end < n && g->kinds[kinds[end]].lane == g->kinds[kinds[first]].lane; end++) {
+            const struct ht_sim_flow *flow = &g->flows[g->kinds[kinds[end]].flow];
+            for (const struct ht_flow_use *u = g->uses + flow->uses_begin;
+                 u < g->uses + flow->uses_begin + flow->n_uses; u++) {
+                struct most *m = &of_lane[u->resource];
+                m->demand = ht_max(m->demand, ht_flow_charge((uint64_t)ht_max(flow->cap, 1), u->weight));
+                m->weight = ht_max(m->weight, u->weight);
+            }
+        }
+        for (int32_t i = first; i < end; i++) {
+            const struct ht_sim_flow *flow = &g->flows[g->kinds[kinds[i]].flow];
+            for (const struct ht_flow_use *u = g->uses + flow->uses_begin;
+                 u < g->uses + flow->uses_begin + flow->n_uses; u++) {
+                sum[u->resource].demand += of_lane[u->resource].demand;
+                sum[u->resource].weight += of_lane[u->resource].weight;
+                of_lane[u->resource] = (struct most){0};
+            }
+        }
+    }
+    free(kinds);
+    free(of_lane);
+    return sum;
+}
+
+void ht_sim_groups_drop_slack(const struct ht_schedule *s, struct ht_sim_groups *groups)
+{
+    struct most *most = add_up_lanes(s, groups);
+    for (int32_t k = 0; k < groups->n_kinds; k++) {
+        if (groups->kinds[k].flow == HT_SIM_NO_FLOW) continue;
+        struct ht_sim_flow *flow = &groups->flows[groups->kinds[k].flow];
+        struct ht_flow_use *uses = groups->uses + flow->uses_begin;
+        int32_t n = 0;
+        for (int32_t u = 0; u < flow->n_uses; u++) {
+            const struct most *m = &most[uses[u].resource];
+            uint64_t capacity = (uint64_t)s->resources[uses[u].resource].capacity_per_s;
+            if (ht_flow_is_tight(m->demand, m->weight, capacity)) uses[n++] = uses[u];
+        }
+        flow->n_uses = n;
+        if (!n) groups->kinds[k].flow = HT_SIM_NO_FLOW;
+    }
+    free(most);
 }
 
 void ht_sim_groups_free(struct ht_sim_groups *groups)

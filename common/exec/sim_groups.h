@@ -28,6 +28,7 @@ struct ht_sim_kind {
     int64_t longest_ns; /* the longest member's cost: T is longer if a resource needs more */
     int32_t flow;       /* index into flows, or HT_SIM_NO_FLOW */
     int32_t size;       /* members of the group */
+    int32_t lane;       /* of its first op */
 };
 enum { HT_SIM_NO_FLOW = -1 };
 enum { HT_SIM_MEMBER = -1 };
@@ -45,6 +46,9 @@ struct ht_sim_groups {
    simulator's integers. */
 enum ht_status ht_sim_groups_init(const struct ht_schedule *s, const int64_t *cost_ns, struct ht_error *err,
                                   struct ht_sim_groups *out);
+/* Leaves out the uses of resources that can never be tight (common/exec/flow.h), however the groups meet: they move no
+   end. Each lane is taken to run what takes the most of the resource. Not for costs with jitter, which change caps. */
+void ht_sim_groups_drop_slack(const struct ht_schedule *s, struct ht_sim_groups *groups);
 void ht_sim_groups_free(struct ht_sim_groups *groups);
 
 /* Returns the kind of the issue group that begins with op `first`. */
