@@ -323,13 +323,18 @@ static inline bool ask(struct ht_core *c, int32_t lane, int32_t iteration, int32
     struct lane *l = &c->lanes[lane];
     struct slot *sl = slot_of(c, iteration);
     struct group g = ht_core_group(c, op);
-    struct denied denied = {.holds = true, .waits = group_waits(c, sl, g), .key = key_of(iteration, op)};
-    if (l->fifo && l->denied.holds && l->denied.key == denied.key && l->denied.waits == denied.waits) return false;
-    denied.by = ht_grants_ask(c->grants, iteration, g.first, denied.waits, lane, l->fifo);
-    denied.holds = denied.by >= 0;
-    l->denied = denied;
-    if (denied.holds) return false;
-    if (c->info[op].group >= 0 && !denied.waits) {
+    bool waits = group_waits(c, sl, g);
+    uint64_t key = key_of(iteration, op);
+    if (l->denied.holds && l->fifo && l->denied.key == key && l->denied.waits == waits) return false;
+    int32_t by = ht_grants_ask(c->grants, iteration, g.first, waits, lane, l->fifo);
+    l->denied.by = by;
+    l->denied.holds = by >= 0;
+    if (by >= 0) {
+        l->denied.key = key;
+        l->denied.waits = waits;
+        return false;
+    }
+    if (c->info[op].group >= 0 && !waits) {
         c->starting = (struct starting){iteration, g.first, g.size, c->seq};
     } else if (c->info[op].group >= 0) {
         sl->groups[c->info[op].group].grant_seq = c->seq;

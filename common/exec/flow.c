@@ -107,17 +107,17 @@ void ht_flows_destroy(struct ht_flows *f)
     free(f);
 }
 
-/* Marks an edited resource for settling if it was or has become tight. Returns true if it has. */
+/* Marks an edited resource for settling if it was or has become tight. Returns true if so. */
 static bool mark_if_tight(struct ht_flows *f, int32_t r)
 {
     struct resource *res = &f->resources[r];
-    bool tight = ht_flow_is_tight(res->demand, res->weight, res->capacity);
-    if ((tight || res->tight) && !res->marked) {
+    bool tight = ht_flow_is_tight(res->demand, res->weight, res->capacity), touched = tight || res->tight;
+    if (touched && !res->marked) {
         res->marked = true;
         f->marked[f->n_marked++] = r;
     }
     res->tight = tight;
-    return tight;
+    return touched;
 }
 
 bool ht_flows_start(struct ht_flows *f, int32_t slot, int64_t now_ns, int64_t cost_ns, int64_t cap,
@@ -149,9 +149,10 @@ bool ht_flows_start(struct ht_flows *f, int32_t slot, int64_t now_ns, int64_t co
     return !tight;
 }
 
-void ht_flows_finish(struct ht_flows *f, int32_t slot)
+bool ht_flows_finish(struct ht_flows *f, int32_t slot)
 {
     struct flow *flow = &f->flows[slot];
+    bool tight = false;
     assert(flow->uses && !flow->is_new);
     for (int32_t k = 0; k < flow->n_uses; k++) {
         const struct ht_flow_use *use = &flow->uses[k];
@@ -162,9 +163,10 @@ void ht_flows_finish(struct ht_flows *f, int32_t slot)
         f->position[(int64_t)last.slot * f->max_uses + last.use] = at;
         r->demand -= ht_flow_charge(flow->cap ? flow->cap : 1, use->weight);
         r->weight -= use->weight;
-        mark_if_tight(f, use->resource);
+        tight |= mark_if_tight(f, use->resource);
     }
     flow->uses = NULL;
+    return !tight;
 }
 
 static int32_t list_members(struct ht_flows *f, const struct resource *r, int32_t n)

@@ -43,10 +43,11 @@ void ht_flows_destroy(struct ht_flows *f);
 
 /* Starts a flow of uncontended time cost_ns in [1, HT_FLOW_MAX_NS) and rate cap (per second, < HT_FLOW_MAX_CAPACITY).
    uses: each resource at most once; borrowed until the flow has finished. Returns true if all of them are slack: it runs
-   at its cap, so its end is known, and only settling may move it. */
+   at its cap, so its end is known, and only settling may move it. Otherwise there is something to settle. */
 bool ht_flows_start(struct ht_flows *f, int32_t slot, int64_t now_ns, int64_t cost_ns, int64_t cap,
                     const struct ht_flow_use *uses, int32_t n_uses);
-void ht_flows_finish(struct ht_flows *f, int32_t slot);
+/* Returns true if all its resources were slack: it changes no other end. Otherwise there is something to settle. */
+bool ht_flows_finish(struct ht_flows *f, int32_t slot);
 
 /* Shares the resources again after any number of starts and finishes at now_ns. Writes the slots whose end has become
    known or has moved to `changed` (room for n_slots) and returns their number. Calling it more often changes nothing. */

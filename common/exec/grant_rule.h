@@ -25,24 +25,21 @@ static inline int64_t ht_grants_place(const struct space *sp, int32_t iteration,
     return (int64_t)iteration * sp->n + t->position;
 }
 
-/* Returns true when t's group may have its bytes: equation (*) of grant.h. Otherwise notes what may change that. */
+/* Returns true when t's group may have its bytes: equation (*) of grant.h. Otherwise writes what may change that. */
 static inline bool ht_grants_allow(struct ht_grants *g, struct space *sp, int32_t iteration, const struct amount *t,
                                    int64_t bytes, bool waits, struct waiter *waiter)
 {
     int64_t most = waits ? sp->order : sp->capacity;
     if (bytes == 0) return true;
-    waiter->live = INT64_MIN;
-    waiter->blocked = INT64_MAX;
     if (sp->live + bytes > most) {
-        waiter->live = most - bytes;
+        *waiter = (struct waiter){.live = most - bytes, .blocked = INT64_MAX};
         return false;
     }
     if (bytes <= most - sp->order - sp->ahead) return true;
     int64_t place = ht_grants_place(sp, iteration, t);
     if (place == sp->frontier) return true;
-    int64_t blocked = ht_grants_last_blocked(g, sp, place, bytes, most);
-    if (blocked >= 0) waiter->blocked = blocked;
-    return blocked < 0;
+    *waiter = (struct waiter){.live = INT64_MIN, .blocked = ht_grants_last_blocked(g, sp, place, bytes, most)};
+    return waiter->blocked < 0;
 }
 
 /* Grants `bytes` to t's group. */
@@ -68,15 +65,16 @@ static inline void ht_grants_grant(struct ht_grants *g, struct space *sp, int32_
 static inline int32_t ht_grants_ask(struct ht_grants *g, int32_t iteration, int32_t first, bool waits, int32_t who,
                                     bool again)
 {
-    struct waiter waiter = {.who = who};
-    const struct amount *begin = g->amounts + g->begin[first], *end = g->amounts + g->begin[first + 1];
-    for (const struct amount *t = begin; t < end && !t->release; t++) {
-        const struct parcel *p = &g->parcels[t->parcel];
-        if (ht_grants_allow(g, &g->spaces[p->space], iteration, t, p->bytes, waits, &waiter)) continue;
+    const struct amount *begin = g->amounts + g->begin[first], *end = g->amounts + g->begin[first + 1], *asks = begin;
+    for (; asks < end && !asks->release; asks++) {
+        const struct parcel *p = &g->parcels[asks->parcel];
+        struct waiter waiter;
+        if (ht_grants_allow(g, &g->spaces[p->space], iteration, asks, p->bytes, waits, &waiter)) continue;
+        waiter.who = who;
         ht_grants_wait(&g->spaces[p->space], waiter, again);
         return p->space;
     }
-    for (const struct amount *t = begin; t < end && !t->release; t++) {
+    for (const struct amount *t = begin; t < asks; t++) {
         const struct parcel *p = &g->parcels[t->parcel];
         ht_grants_grant(g, &g->spaces[p->space], iteration, t, p->bytes);
     }
@@ -94,9 +92,8 @@ static inline void ht_grants_skip(struct ht_grants *g, int32_t iteration, int32_
 /* Frees what an ended op releases. */
 static inline void ht_grants_release(struct ht_grants *g, int32_t iteration, int32_t op)
 {
-    const struct amount *t = g->amounts + g->begin[op], *end = g->amounts + g->begin[op + 1];
-    while (t < end && !t->release) t++;
-    for (; t < end; t++) {
+    const struct amount *begin = g->amounts + g->begin[op];
+    for (const struct amount *t = g->amounts + g->begin[op + 1]; t-- > begin && t->release;) { /* they come last */
         const struct parcel *p = &g->parcels[t->parcel];
         struct space *sp = &g->spaces[p->space];
         int64_t place = ht_grants_place(sp, iteration, t);

@@ -44,6 +44,7 @@ struct sim {
     int64_t *running;                /* [n_lanes] id_of the issue group that runs in the lane's slot */
     int32_t *changed;                /* [n_lanes] scratch */
     int64_t now_ns;
+    bool unsettled; /* flows have to be settled before the clock moves */
 };
 
 /* Returns the id of an issue group among the ends: ordered as (iteration, first op), and taken apart without a division. */
@@ -78,8 +79,10 @@ static inline void begin(struct sim *sim, int32_t lane, struct ht_inst inst)
             if (!flow->of_cores) cap = ht_flow_per_giga(flow->largest, cost);
         }
         if (!ht_flows_start(sim->flows, lane, sim->now_ns, cost, cap, sim->groups.uses + flow->uses_begin,
-                            flow->n_uses))
+                            flow->n_uses)) {
+            sim->unsettled = true;
             return; /* settle() tells when it ends */
+        }
     }
     ht_sim_ends_set(&sim->ends, lane, (struct ht_sim_end){sim->now_ns + cost, id});
 }
@@ -105,7 +108,7 @@ static void end(struct sim *sim)
     int32_t slot = ht_sim_ends_take(&sim->ends, &entry), iteration = (int32_t)(entry.id >> 32),
             first = (int32_t)entry.id;
     const struct ht_sim_kind *kind = ht_sim_kind_of(&sim->groups, first);
-    if (kind->flow >= 0) ht_flows_finish(sim->flows, slot);
+    if (kind->flow >= 0 && !ht_flows_finish(sim->flows, slot)) sim->unsettled = true;
     for (int32_t op = first, stop = first + kind->size; op < stop; op++) {
         if (sim->options->bad && sim->s->ops[op].kind == HT_OP_VALIDATE)
             ht_core_set_control(sim->core, iteration, !sim->options->bad[iteration]);
@@ -121,6 +124,7 @@ static void end(struct sim *sim)
 static void settle(struct sim *sim)
 {
     int32_t n = ht_flows_settle(sim->flows, sim->now_ns, sim->changed);
+    sim->unsettled = false;
     for (int32_t i = 0; i < n; i++) {
         int32_t slot = sim->changed[i];
         ht_sim_ends_set(&sim->ends, slot, (struct ht_sim_end){ht_flows_end_ns(sim->flows, slot), sim->running[slot]});
@@ -191,7 +195,7 @@ static enum ht_status loop(struct sim *sim, struct ht_error *err)
     dispatch(sim);
     for (int64_t rounds = 1; !(answered = is_answered(sim)); rounds++) {
         /* While more ends are due at now, sharing before them would have no effect. */
-        if (ht_sim_ends_next_ns(&sim->ends) != sim->now_ns) settle(sim);
+        if (sim->unsettled && ht_sim_ends_next_ns(&sim->ends) != sim->now_ns) settle(sim);
         int64_t next_ns = ht_sim_ends_next_ns(&sim->ends);
         if (next_ns == HT_SIM_NO_END) break;
         sim->now_ns = next_ns;
