@@ -169,7 +169,7 @@ if(CMAKE_CXX_COMPILER AND NOT HT_FUZZ AND NOT HT_SANITIZE STREQUAL "thread") # f
   set(CMAKE_CXX_STANDARD 17)
   set(CMAKE_CXX_STANDARD_REQUIRED ON)
   set(CMAKE_CXX_FLAGS_RELEASE "-O2 -g1")
-  set(CMAKE_CXX_FLAGS_DEBUG "-O2 -g1")
+  set(CMAKE_CXX_FLAGS_DEBUG "-O2 -g1 -fno-omit-frame-pointer")
   set(with_cuda_on_cpu ON)
 else()
   message(STATUS "CUDA's kernels are not tested on the CPU in this build")
