@@ -222,7 +222,8 @@ void ht_charge_collective(struct ht_schedule *s, const struct ht_links *links, b
             use(s, in ? p->nvlink_in : p->nvlink_out, bytes);
         else
             use_port(s, p, in, bytes);
-        use(s, crosses ? in ? p->nic_in : p->nic_out : in ? p->staged_in : p->staged_out, bytes);
+        int32_t port = in ? p->nic_in : p->nic_out, path = in ? p->staged_in : p->staged_out;
+        use(s, crosses && port >= 0 ? port : path, bytes);
     }
 }
 

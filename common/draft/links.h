@@ -59,8 +59,8 @@ void ht_charge_copy(struct ht_schedule *s, const struct ht_links *links, enum ht
 
 /* Charges a member of a collective, which sends and receives `bytes`: NVLink in both directions, or without NVLink the
    port and uplink (no peer access between devices), and the rank's path through host memory, if it has one. crosses: it
-   takes the NIC instead of that path. In a ring over several nodes one member of each node does; with all ranks in the
-   ring it is the rank that leads its node. */
+   takes the NIC instead of that path, if there is one. In a ring over several nodes one member of each node does; with all
+   ranks in the ring it is the rank that leads its node. */
 void ht_charge_collective(struct ht_schedule *s, const struct ht_links *links, bool crosses, int64_t bytes);
 
 /* Charges a pass of one of n tensor-parallel parts, on the ranks of a group, which sends and receives `bytes` inside.
