@@ -67,7 +67,7 @@ static bool lanes_are_fifo(const struct ht_schedule *s)
    (common/exec/flow.h); a cap is at least 1. */
 static double most_of(const struct ht_sim_flow *flow, struct ht_flow_use use)
 {
-    double share = (double)use.weight / (1 << HT_FLOW_WEIGHT_BITS);
+    double share = (double)use.weight * use.times / (1 << HT_FLOW_WEIGHT_BITS);
     return ((double)ht_max(flow->cap, 1) + 1) * share + 2; /* 2: both are rounded up */
 }
 

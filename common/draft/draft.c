@@ -500,29 +500,28 @@ static enum ht_status write_draft(const struct ht_scenario *scenario, const stru
     return status;
 }
 
-/* Writes and merges the drafts of the first replicas. */
-static enum ht_status build_some(const struct ht_scenario *scenario, const struct ht_layout *layout,
-                                 const struct ht_program *program, int32_t replicas, struct ht_error *err,
-                                 struct ht_schedule **out)
+struct builder {
+    const struct ht_scenario *scenario;
+    const struct ht_layout *layout;
+    const struct ht_program *program;
+};
+
+/* Writes and merges the drafts of the first replicas. context: struct builder. */
+static enum ht_status write_some(void *context, int32_t replicas, struct ht_error *err, struct ht_schedule **out)
 {
+    const struct builder *b = context;
     int32_t n = 0;
     struct ht_schedule **drafts = HT_NEW_ARRAY(struct ht_schedule *, replicas);
     enum ht_status status = HT_OK;
-    for (; n < replicas && !status; n++) status = write_draft(scenario, layout, program, n, err, &drafts[n]);
+    for (; n < replicas && !status; n++) status = write_draft(b->scenario, b->layout, b->program, n, err, &drafts[n]);
     return ht_schedule_join(drafts, replicas, 1, status, err, out);
 }
 
 static enum ht_status build(const struct ht_scenario *scenario, const struct ht_layout *layout,
                             const struct ht_program *program, struct ht_error *err, struct ht_schedule **out)
 {
-    int32_t each = layout->n_replicas;
-    const char *why = NULL;
-    struct ht_fold *fold = scenario->folds ? ht_fold_find(scenario, layout, &each, &why) : NULL;
-    enum ht_status status = build_some(scenario, layout, program, each, err, out);
-    status = ht_fold_finish(fold, status, &why, out);
-    if (!status && !*out) status = build_some(scenario, layout, program, layout->n_replicas, err, out);
-    if (!status) (*out)->not_folded = why;
-    return status;
+    struct builder b = {scenario, layout, program};
+    return ht_fold_build(scenario, layout, &(struct ht_fold_builder){&b, write_some, NULL}, err, out);
 }
 
 enum ht_status ht_build_graph(const struct ht_scenario *scenario, const struct ht_program *program,

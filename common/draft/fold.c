@@ -12,9 +12,11 @@ struct folding {
     const struct ht_layout *layout;
     struct ht_schedule *s; /* the cluster's ranks, capacities and resources */
     struct ht_links *links;
-    int32_t each, ranks; /* replicas and ranks of a copy */
-    int32_t *copy;       /* [n_nodes] copy of a node; -1: not known */
-    int32_t *image_node; /* [n_nodes] of a node of the first copy, in the copy at hand */
+    int32_t each, ranks;     /* replicas and ranks of a copy */
+    int32_t *image_node;     /* [n_nodes] of a node of the first copy, in the copy at hand; -1: not known */
+    int32_t *image_resource; /* [n_resources] likewise */
+    int32_t *node_users;     /* [n_nodes] copies that are on a node */
+    int32_t *resource_users; /* [n_resources] copies that have a resource */
     struct ht_fold *fold;
 };
 
@@ -32,16 +34,26 @@ static const char *check_replicas(const struct ht_layout *l)
     return NULL;
 }
 
-/* Matches a resource of the first copy with that of an image. Returns false if they differ, or if another one is matched already. */
+/* Notes that, in the copy at hand, `image` is that of `of`. Returns false if `of` has another image in it, or if `image` is that
+   of another one in any copy. */
+static bool pair(int32_t *image_of, int32_t *users, int32_t *origin, int32_t of, int32_t image)
+{
+    if (image_of[of] >= 0) return image_of[of] == image;
+    if (origin[image] >= 0 && origin[image] != of) return false;
+    image_of[of] = image;
+    origin[image] = of;
+    users[image]++;
+    return true;
+}
+
+/* Matches a resource of the first copy with that of an image. Returns false if they differ, or if others are matched already. */
 static bool match(struct folding *f, int32_t of, int32_t image)
 {
     const struct ht_resource *a, *b;
     if (of < 0 || image < 0) return of == image;
     a = &f->s->resources[of], b = &f->s->resources[image];
-    int32_t *known = &f->fold->resource_of[image];
-    if (*known >= 0) return *known == of;
-    *known = of;
-    return a->kind == b->kind && a->capacity_per_s == b->capacity_per_s;
+    return a->kind == b->kind && a->capacity_per_s == b->capacity_per_s &&
+           pair(f->image_resource, f->resource_users, f->fold->resource_of, of, image);
 }
 
 static bool match_links(struct folding *f, int32_t rank, int32_t image)
@@ -56,7 +68,7 @@ static bool match_links(struct folding *f, int32_t rank, int32_t image)
     for (size_t i = 0; i < HT_COUNT(of); i++)
         if (!match(f, of[i], images[i])) return false;
     return a->host_cores == b->host_cores && a->write_weight == b->write_weight && a->emulated == b->emulated &&
-           a->one_core == b->one_core && a->leads == b->leads;
+           a->one_core == b->one_core;
 }
 
 static bool same_spaces(const struct folding *f, int32_t rank, int32_t image)
@@ -75,15 +87,18 @@ static bool same_shards(const struct folding *f, int32_t rank, int32_t image)
     return true;
 }
 
-/* Checks that a rank's image is on the image of its node, which is of this copy. */
-static bool match_nodes(struct folding *f, int32_t copy, int32_t rank, int32_t image)
+/* Checks that a rank's image is on the image of its node. */
+static bool match_nodes(struct folding *f, int32_t rank, int32_t image)
 {
-    int32_t of = f->s->rank_node[rank], node = f->s->rank_node[image];
-    if (f->copy[node] >= 0 && f->copy[node] != copy) return false;
-    f->copy[node] = copy;
-    if (f->image_node[of] < 0) f->image_node[of] = node;
-    if (f->fold->node_of[node] < 0) f->fold->node_of[node] = of;
-    return f->image_node[of] == node && f->fold->node_of[node] == of;
+    return pair(f->image_node, f->node_users, f->fold->node_of, f->s->rank_node[rank], f->s->rank_node[image]);
+}
+
+/* Returns true if each image has as many users as its origin. */
+static bool same_users(const int32_t *users, const int32_t *origin, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++)
+        if (origin[i] >= 0 && users[i] != users[origin[i]]) return false;
+    return true;
 }
 
 /* Checks that ranks of a copy are in the order of those of the first copy, and behind them. */
@@ -103,11 +118,12 @@ static bool same_order(const struct folding *f, int32_t copy)
 static const char *match_copy(struct folding *f, int32_t copy)
 {
     for (int32_t n = 0; n < f->s->n_nodes; n++) f->image_node[n] = -1;
+    for (int32_t r = 0; r < f->s->n_resources; r++) f->image_resource[r] = -1;
     for (int32_t i = 0; i < f->ranks; i++) {
         int32_t rank = rank_at(f, 0, i), image = rank_at(f, copy, i);
         f->fold->rank_of[image] = rank;
         f->fold->image[(int64_t)copy * f->s->n_ranks + rank] = image;
-        if (!match_nodes(f, copy, rank, image)) return "replicas share nodes, or lie on them in different ways";
+        if (!match_nodes(f, rank, image)) return "replicas lie on nodes in different ways";
         if (!ht_profile_same_kind(f->scenario->cluster, rank, image) || !same_spaces(f, rank, image))
             return "replicas are on different devices or nodes";
         if (!match_links(f, rank, image)) return "replicas share links in different ways";
@@ -122,11 +138,16 @@ static const char *match_all(struct folding *f)
     struct ht_fold *fold = f->fold;
     const char *why = NULL;
     for (int32_t r = 0; r < s->n_ranks; r++) fold->rank_of[r] = -1;
-    for (int32_t n = 0; n < s->n_nodes; n++) fold->node_of[n] = f->copy[n] = -1;
-    for (int32_t i = 0; i < s->n_resources; i++) fold->resource_of[i] = -1;
+    for (int32_t n = 0; n < s->n_nodes; n++) fold->node_of[n] = -1, f->node_users[n] = 0;
+    for (int32_t i = 0; i < s->n_resources; i++) fold->resource_of[i] = -1, f->resource_users[i] = 0;
     for (int64_t i = 0; i < (int64_t)fold->copies * s->n_ranks; i++) fold->image[i] = -1;
     for (int32_t c = 0; c < fold->copies && !why; c++) why = match_copy(f, c);
-    return why;
+    if (why) return why;
+    if (!same_users(f->node_users, fold->node_of, s->n_nodes)) return "some replicas share a node";
+    if (!same_users(f->resource_users, fold->resource_of, s->n_resources)) return "some replicas share a link";
+    for (int32_t n = 0; n < s->n_nodes; n++) fold->shares_nodes |= f->node_users[n] > 1;
+    for (int32_t i = 0; i < s->n_resources; i++) fold->times[i] = f->resource_users[i];
+    return NULL;
 }
 
 static struct ht_fold *create(const struct ht_schedule *s, int32_t copies)
@@ -137,6 +158,7 @@ static struct ht_fold *create(const struct ht_schedule *s, int32_t copies)
     fold->image = HT_NEW_ARRAY(int32_t, (int64_t)copies * s->n_ranks);
     fold->node_of = HT_NEW_ARRAY(int32_t, s->n_nodes);
     fold->resource_of = HT_NEW_ARRAY(int32_t, s->n_resources);
+    fold->times = HT_NEW_ARRAY(int32_t, s->n_resources);
     return fold;
 }
 
@@ -160,15 +182,19 @@ static const char *check(const struct ht_scenario *sc, const struct ht_layout *l
     return NULL;
 }
 
-struct ht_fold *ht_fold_find(const struct ht_scenario *sc, const struct ht_layout *l, int32_t *each, const char **why)
+/* Returns how the replicas fold into copies that share nodes, or that do not (apart), or NULL with the reason in *why. *each:
+   replicas of a copy. */
+static struct ht_fold *find(const struct ht_scenario *sc, const struct ht_layout *l, bool apart, int32_t *each,
+                            const char **why)
 {
-    *each = l->n_replicas;
     *why = check(sc, l);
     if (*why) return NULL;
     struct folding f = {.scenario = sc, .layout = l, .s = ht_links_schedule(sc, "fold")};
     f.links = ht_links_add(f.s, sc->cluster, true);
-    f.copy = HT_NEW_ARRAY(int32_t, f.s->n_nodes);
     f.image_node = HT_NEW_ARRAY(int32_t, f.s->n_nodes);
+    f.node_users = HT_NEW_ARRAY(int32_t, f.s->n_nodes);
+    f.image_resource = HT_NEW_ARRAY(int32_t, f.s->n_resources);
+    f.resource_users = HT_NEW_ARRAY(int32_t, f.s->n_resources);
     *why = "replicas share a node";
     for (f.each = 1; 2 * f.each <= l->n_replicas && !(f.fold && !*why); f.each++) {
         if (l->n_replicas % f.each) continue;
@@ -176,11 +202,14 @@ struct ht_fold *ht_fold_find(const struct ht_scenario *sc, const struct ht_layou
         f.ranks = f.each * l->replicas[0].n_ranks;
         f.fold = create(f.s, l->n_replicas / f.each);
         *why = match_all(&f);
+        if (!*why && apart && f.fold->shares_nodes) *why = "replicas share a node";
         if (!*why) *each = f.each;
     }
     free(f.links);
-    free(f.copy);
     free(f.image_node);
+    free(f.node_users);
+    free(f.image_resource);
+    free(f.resource_users);
     ht_schedule_destroy(f.s);
     if (!*why) {
         note_shards(l, f.fold);
@@ -190,16 +219,44 @@ struct ht_fold *ht_fold_find(const struct ht_scenario *sc, const struct ht_layou
     return NULL;
 }
 
-enum ht_status ht_fold_finish(struct ht_fold *fold, enum ht_status status, const char **why, struct ht_schedule **graph)
+/* Builds the graph of the first copy, if replicas fold. Otherwise *out is NULL, and *why the reason; *shared: only because copies
+   share nodes. */
+static enum ht_status build_copy(const struct ht_scenario *sc, const struct ht_layout *l, bool apart,
+                                 const struct ht_fold_builder *builder, const char **why, bool *shared,
+                                 struct ht_error *err, struct ht_schedule **out)
 {
-    if (!fold || status) {
+    int32_t each = 0;
+    struct ht_fold *fold = find(sc, l, apart, &each, why);
+    *shared = false;
+    if (!*why && builder->differ) *why = builder->differ(builder->context);
+    enum ht_status status = *why ? HT_OK : builder->write(builder->context, each, err, out);
+    if (*why || status) {
         ht_fold_destroy(fold);
         return status;
     }
-    (*graph)->fold = fold; /* freed with it */
-    *why = ht_fold_leaves(*graph);
+    (*out)->fold = fold; /* freed with it */
+    *why = ht_fold_leaves(*out);
     if (!*why) return HT_OK;
-    ht_schedule_destroy(*graph);
-    *graph = NULL;
+    *shared = fold->shares_nodes;
+    ht_schedule_destroy(*out);
+    *out = NULL;
     return HT_OK;
+}
+
+enum ht_status ht_fold_build(const struct ht_scenario *sc, const struct ht_layout *l,
+                             const struct ht_fold_builder *builder, struct ht_error *err, struct ht_schedule **out)
+{
+    const char *why = NULL, *first = NULL;
+    bool shared = true;
+    enum ht_status status = HT_OK;
+    *out = NULL;
+    for (int apart = 0; sc->folds && shared && apart < 2 && !status && !*out; apart++) {
+        status = build_copy(sc, l, apart, builder, &why, &shared, err, out);
+        if (!first) first = why;
+    }
+    if (!status && !*out) {
+        status = builder->write(builder->context, l->n_replicas, err, out);
+        if (!status) (*out)->not_folded = first;
+    }
+    return status;
 }

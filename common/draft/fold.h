@@ -10,8 +10,8 @@
  *     links      resources of the same kinds and capacities, one for one (common/draft/links.h), so that the ranks share
  *                nodes, ports and memory in the same way
  *
- * Replicas that share a node are of one copy: it has as many consecutive replicas as it takes to share no node with
- * others. Clusters whose nodes are connected by links of their own are not folded.
+ * A copy has as few consecutive replicas as it takes for the copies to be equal. Copies may share nodes if each node, port and
+ * link is shared by as many copies as its images are. Clusters whose nodes are connected by links of their own are not folded.
  */
 #ifndef HT_DRAFT_FOLD_H
 #define HT_DRAFT_FOLD_H
@@ -19,14 +19,18 @@
 #include "common/draft/layout.h"
 #include "common/schedule/fold.h"
 
-/* Returns how the replicas fold, or NULL with the reason in *why. *each: replicas of a copy; all of them if they do not
-   fold. The caller checks what else its drafts depend on. */
-struct ht_fold *ht_fold_find(const struct ht_scenario *scenario, const struct ht_layout *layout, int32_t *each,
-                             const char **why);
+/* Says how a builder writes graphs. */
+struct ht_fold_builder {
+    void *context;
+    /* Writes the graph of the first n replicas. */
+    enum ht_status (*write)(void *context, int32_t n, struct ht_error *err, struct ht_schedule **out);
+    /* Returns why drafts of equal replicas differ all the same, or NULL. NULL: they do not. */
+    const char *(*differ)(void *context);
+};
 
-/* Gives the graph of the first copy its fold, if the graph was built (status). Frees the fold otherwise, and the graph,
-   too, if that leaves the copy: then *graph is NULL, and *why the reason. Returns status. fold NULL: does nothing. */
-enum ht_status ht_fold_finish(struct ht_fold *fold, enum ht_status status, const char **why,
-                              struct ht_schedule **graph);
+/* Builds a graph: folded if the scenario lets replicas be left out and they are equal, else of all replicas, with the
+   reason in not_folded. */
+enum ht_status ht_fold_build(const struct ht_scenario *scenario, const struct ht_layout *layout,
+                             const struct ht_fold_builder *builder, struct ht_error *err, struct ht_schedule **out);
 
 #endif

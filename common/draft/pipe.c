@@ -285,32 +285,6 @@ static int64_t sums_of_a_stage(const struct ht_scenario *scenario, const struct 
     return params * ht_dtype_bytes(ht_stepped_gradient(&scenario->numerics, ht_scenario_micro_batches(scenario)));
 }
 
-/* Returns true if pipelines have the same units in every stage, and rearrange the same of their gradients. */
-static bool are_alike(const struct ht_scenario *sc, const struct ht_pipe_style *style, const struct ht_layout *layout)
-{
-    for (int32_t k = 1; k < layout->n_replicas; k++) {
-        struct ht_pipe_shape shape = ht_pipe_replica_shape(style, &layout->replicas[k]);
-        for (int32_t q = 0; q <= ht_pipe_backward_stages(&shape); q++)
-            if (ht_pipe_first_unit_in(sc, style, k, q) != ht_pipe_first_unit_in(sc, style, 0, q)) return false;
-        if (style->transposed && style->transposed[k] != style->transposed[0]) return false;
-    }
-    return true;
-}
-
-/* Returns how the pipelines fold, if the scenario lets them, or NULL with the reason. */
-static struct ht_fold *find_fold(const struct ht_scenario *sc, const struct ht_pipe_style *style,
-                                 const struct ht_layout *layout, int32_t *each, const char **why)
-{
-    *each = layout->n_replicas;
-    if (!sc->folds) return NULL;
-    struct ht_fold *fold = ht_fold_find(sc, layout, each, why);
-    if (!fold || are_alike(sc, style, layout)) return fold;
-    *why = "pipelines have other stages";
-    ht_fold_destroy(fold);
-    *each = layout->n_replicas;
-    return NULL;
-}
-
 /* Returns, for each rank of the one pipeline, where its stage is among the drafts. */
 static struct ht_merge_stage *stages_of_ranks(const struct ht_layout *l)
 {
@@ -324,18 +298,42 @@ static struct ht_merge_stage *stages_of_ranks(const struct ht_layout *l)
     return stages;
 }
 
-/* Writes and merges the drafts of the first n pipelines. */
-static enum ht_status build(const struct ht_scenario *scenario, const struct ht_pipe_style *style,
-                            const struct ht_pipe_holders *holders, int32_t n, const char *name, struct ht_error *err,
-                            struct ht_schedule **out)
+struct builder {
+    const struct ht_scenario *scenario;
+    const struct ht_pipe_style *style;
+    const struct ht_pipe_holders *holders;
+    const char *name;
+};
+
+/* Returns a reason unless pipelines have the same units in every stage, and rearrange the same of their gradients. context:
+   struct builder. */
+static const char *differ(void *context)
 {
-    int32_t each = holders->layout->members;
+    const struct builder *b = context;
+    const struct ht_pipe_style *style = b->style;
+    const struct ht_layout *layout = b->holders->layout;
+    const char *why = "pipelines have other stages";
+    for (int32_t k = 1; k < layout->n_replicas; k++) {
+        struct ht_pipe_shape shape = ht_pipe_replica_shape(style, &layout->replicas[k]);
+        for (int32_t q = 0; q <= ht_pipe_backward_stages(&shape); q++)
+            if (ht_pipe_first_unit_in(b->scenario, style, k, q) != ht_pipe_first_unit_in(b->scenario, style, 0, q))
+                return why;
+        if (style->transposed && style->transposed[k] != style->transposed[0]) return why;
+    }
+    return NULL;
+}
+
+/* Writes and merges the drafts of the first n pipelines. context: struct builder. */
+static enum ht_status write_some(void *context, int32_t n, struct ht_error *err, struct ht_schedule **out)
+{
+    const struct builder *b = context;
+    int32_t each = b->holders->layout->members;
     enum ht_status status = HT_OK;
     struct ht_schedule **drafts = HT_NEW_ARRAY(struct ht_schedule *, n * each);
     for (int32_t i = 0; i < n * each && !status; i++)
-        status =
-            write_draft(scenario, style, holders, i / each, i % each, name, i ? &drafts[i - 1] : NULL, err, &drafts[i]);
-    struct ht_merge_stage *stages = holders->layout->per_pass > 1 ? stages_of_ranks(holders->layout) : NULL;
+        status = write_draft(b->scenario, b->style, b->holders, i / each, i % each, b->name, i ? &drafts[i - 1] : NULL,
+                             err, &drafts[i]);
+    struct ht_merge_stage *stages = b->holders->layout->per_pass > 1 ? stages_of_ranks(b->holders->layout) : NULL;
     status = ht_schedule_join_stages(drafts, n * each, each, stages, status, err, out);
     free(stages);
     return status;
@@ -351,13 +349,8 @@ enum ht_status ht_pipe_build(const struct ht_scenario *scenario, const struct ht
     if (status) return status;
     const struct ht_layout *layout = one ? one : style->layout;
     struct ht_pipe_holders holders = ht_pipe_find_holders(scenario, style, layout);
-    int32_t each;
-    const char *why = NULL;
-    struct ht_fold *fold = find_fold(scenario, style, layout, &each, &why);
-    status = build(scenario, style, &holders, each, name, err, out);
-    status = ht_fold_finish(fold, status, &why, out);
-    if (!status && !*out) status = build(scenario, style, &holders, layout->n_replicas, name, err, out);
-    if (!status) (*out)->not_folded = why;
+    struct builder b = {scenario, style, &holders, name};
+    status = ht_fold_build(scenario, layout, &(struct ht_fold_builder){&b, write_some, differ}, err, out);
     if (!status && style->offload) ht_schedule_limit_devices(*out, sums_of_a_stage(scenario, style));
     free(holders.stage);
     ht_layout_destroy(one);

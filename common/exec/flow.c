@@ -140,8 +140,8 @@ bool ht_flows_start(struct ht_flows *f, int32_t slot, int64_t now_ns, int64_t co
         f->position[(int64_t)slot * f->max_uses + k] = r->n;
         HT_RESERVE(r->members, r->cap, r->n + 1);
         r->members[r->n++] = (struct member){.slot = slot, .use = k};
-        r->demand += ht_flow_charge(cap > 0 ? (uint64_t)cap : 1, uses[k].weight);
-        r->weight += uses[k].weight;
+        r->demand += ht_flow_charge(cap > 0 ? (uint64_t)cap : 1, &uses[k]);
+        r->weight += ht_flow_weight(&uses[k]);
         tight |= mark_if_tight(f, uses[k].resource);
     }
     flow->is_new = tight;
@@ -161,8 +161,8 @@ bool ht_flows_finish(struct ht_flows *f, int32_t slot)
         struct member last = r->members[--r->n];
         r->members[at] = last;
         f->position[(int64_t)last.slot * f->max_uses + last.use] = at;
-        r->demand -= ht_flow_charge(flow->cap ? flow->cap : 1, use->weight);
-        r->weight -= use->weight;
+        r->demand -= ht_flow_charge(flow->cap ? flow->cap : 1, use);
+        r->weight -= ht_flow_weight(use);
         tight |= mark_if_tight(f, use->resource);
     }
     flow->uses = NULL;
@@ -248,9 +248,9 @@ static void fill(struct ht_flows *f, int32_t n, int32_t n_tight)
             for (int32_t k = 0; k < flow->n_uses; k++) {
                 struct resource *r = &f->resources[flow->uses[k].resource];
                 if (!r->listed) continue;
-                uint64_t taken = ht_flow_charge(flow->rate, flow->uses[k].weight);
+                uint64_t taken = ht_flow_charge(flow->rate, &flow->uses[k]);
                 r->left -= taken < r->left ? taken : r->left;
-                r->open_weight -= flow->uses[k].weight;
+                r->open_weight -= ht_flow_weight(&flow->uses[k]);
             }
             f->todo[i] = f->todo[--open];
             f->todo[open] = slot;

@@ -31,6 +31,7 @@ enum { HT_FLOW_WEIGHT_BITS = 16, HT_FLOW_SPEED_BITS = 20 };
 struct ht_flow_use {
     int32_t resource;
     uint32_t weight; /* a_ir: ceil(2^16 amount / largest amount), in [1, 2^16] */
+    int32_t times;   /* equal flows that it stands for there; 1 unless a graph is folded (common/schedule/fold.h) */
 };
 
 struct ht_flows;
@@ -59,10 +60,16 @@ enum { HT_FLOW_STATE = 6 };
 void ht_flows_copy_state(const struct ht_flows *f, int32_t slot, int64_t now_ns, int64_t state[HT_FLOW_STATE]);
 bool ht_flows_is_running(const struct ht_flows *f, int32_t slot);
 
-/* Returns what a flow of this weight takes of a resource at a rate. */
-static inline uint64_t ht_flow_charge(uint64_t rate, uint32_t weight)
+/* Returns what a flow takes of a resource at a rate. */
+static inline uint64_t ht_flow_charge(uint64_t rate, const struct ht_flow_use *use)
 {
-    return (rate * weight + ((1u << HT_FLOW_WEIGHT_BITS) - 1)) >> HT_FLOW_WEIGHT_BITS;
+    return ((rate * use->weight + ((1u << HT_FLOW_WEIGHT_BITS) - 1)) >> HT_FLOW_WEIGHT_BITS) * (uint64_t)use->times;
+}
+
+/* Returns its part of the sum of weights. */
+static inline uint64_t ht_flow_weight(const struct ht_flow_use *use)
+{
+    return (uint64_t)use->weight * (uint64_t)use->times;
 }
 
 /* Returns true if flows leave no room for one unit of the level. demand: sum of their charges at their caps, at least 1;

@@ -3,6 +3,7 @@
 #include "common/base/array.h"
 #include "common/base/minmax.h"
 #include "common/base/rng.h"
+#include "common/schedule/fold.h"
 #include "common/schedule/residency.h"
 
 #include <stdlib.h>
@@ -70,6 +71,7 @@ static enum ht_status add_uses(const struct ht_schedule *s, int32_t first, int32
     for (int32_t k = 0; k < n; k++) {
         struct ht_flow_use *use = &uses[out->n_uses + k];
         int64_t one = (int64_t)1 << HT_FLOW_WEIGHT_BITS;
+        use->times = ht_fold_times(s, first, use->resource);
         use->weight = (uint32_t)((amount[k] * one + flow->largest - 1) / flow->largest);
         at[use->resource] = -1;
     }
@@ -204,8 +206,8 @@ static struct most *add_up_lanes(const struct ht_schedule *s, const struct ht_si
             for (const struct ht_flow_use *u = g->uses + flow->uses_begin;
                  u < g->uses + flow->uses_begin + flow->n_uses; u++) {
                 struct most *m = &of_lane[u->resource];
-                m->demand = ht_max(m->demand, ht_flow_charge((uint64_t)ht_max(flow->cap, 1), u->weight));
-                m->weight = ht_max(m->weight, u->weight);
+                m->demand = ht_max(m->demand, ht_flow_charge((uint64_t)ht_max(flow->cap, 1), u));
+                m->weight = ht_max(m->weight, ht_flow_weight(u));
             }
         }
         for (int32_t i = first; i < end; i++) {

@@ -145,23 +145,25 @@ static void ht_reach_add(const struct ht_cluster *c, int32_t node, int32_t other
    on the node. */
 static int32_t ht_count_nodes(const struct ht_schedule *s, int32_t first, int32_t end, int32_t *seen)
 {
-    int32_t n = 0;
-    for (int32_t i = first; i < end; i++) {
-        int32_t *of_node = &seen[s->rank_node[ht_op_rank(s, i)]];
-        n += *of_node != first + 1;
-        *of_node = first + 1;
-    }
-    return ht_joins_copies(s, first) ? n * ht_copies(s) : n;
+    int32_t n = 0, copies = ht_joins_copies(s, first) ? ht_copies(s) : 1;
+    for (int32_t i = first; i < end; i++)
+        for (int32_t c = 0; c < copies; c++) {
+            int32_t *of_node = &seen[ht_fold_node(s, i, c)];
+            n += *of_node != first + 1;
+            *of_node = first + 1;
+        }
+    return n;
 }
 
 /* Returns how far the op's group [first, end) reaches, which is on so many nodes. */
 static struct ht_reach ht_reach_of(const struct ht_cluster *c, const struct ht_schedule *s, int32_t op, int32_t first,
                                    int32_t end, int32_t nodes)
 {
-    struct ht_reach reach = {.nodes = nodes, .between = -1, .crosses = ht_joins_copies(s, op)};
-    int32_t node = s->rank_node[ht_op_rank(s, op)];
+    struct ht_reach reach = {.nodes = nodes, .between = -1};
+    int32_t node = s->rank_node[ht_op_rank(s, op)], copies = ht_joins_copies(s, op) ? ht_copies(s) : 1;
     for (int32_t i = first; i < end; i++)
-        if (i != op) ht_reach_add(c, node, s->rank_node[ht_op_rank(s, i)], &reach);
+        for (int32_t k = 0; k < copies; k++)
+            if (i != op || k) ht_reach_add(c, node, ht_fold_node(s, i, k), &reach);
     return reach;
 }
 

@@ -9,6 +9,7 @@ void ht_fold_destroy(struct ht_fold *f)
     free(f->image);
     free(f->node_of);
     free(f->resource_of);
+    free(f->times);
     free(f->shards);
     free(f);
 }
@@ -33,6 +34,35 @@ int32_t ht_fold_lane_rank(const struct ht_schedule *s, int32_t i)
     return s->fold ? s->fold->image[i / s->n_lanes * s->n_ranks + rank] : rank;
 }
 
+static bool has_kind(const struct ht_schedule *s, enum ht_resource_kind kind)
+{
+    for (int32_t r = 0; r < s->n_resources; r++)
+        if (s->resources[r].kind == kind) return true;
+    return false;
+}
+
+/* Returns what keeps copies on one node from being equal: an op of a space, or of a link, that they share. */
+static const char *shares(const struct ht_schedule *s)
+{
+    static const char *const memory = "replicas on one node share its memory or disks";
+    bool staged = has_kind(s, HT_RES_STAGED);
+    for (int32_t i = 0; i < s->n_residents; i++)
+        if (s->residents[i].tier != HT_DEVICE) return memory;
+    for (int64_t e = 0; e < s->effects_begin[s->n_ops]; e++)
+        if (s->effects[e].tier != HT_DEVICE) return memory;
+    for (int32_t op = 0; op < s->n_ops; op++) {
+        if (!ht_joins_copies(s, op)) continue;
+        for (int64_t u = s->uses_begin[op]; u < s->uses_begin[op + 1]; u++) {
+            int32_t r = s->uses[u].resource;
+            bool nic = s->resources[r].kind == HT_RES_NIC;
+            if (s->fold->times[r] > 1 && !nic) return "collectives take a link that replicas on one node share";
+            /* Where one rank of a node takes the NIC, the others take their paths through host memory. */
+            if (nic && staged) return "of replicas on one node only one passes collectives to others";
+        }
+    }
+    return NULL;
+}
+
 const char *ht_fold_leaves(const struct ht_schedule *s)
 {
     const struct ht_fold *f = s->fold;
@@ -45,5 +75,5 @@ const char *ht_fold_leaves(const struct ht_schedule *s)
         if (s->effects[e].tier == HT_REMOTE) return "replicas share the remote store";
     for (int32_t l = 0; l < s->n_lanes; l++)
         if (f->rank_of[s->lanes[l].rank] != s->lanes[l].rank) return "a lane is of another replica";
-    return NULL;
+    return f->shares_nodes ? shares(s) : NULL;
 }

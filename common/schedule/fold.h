@@ -9,15 +9,19 @@
  *                 rank 1  F1 B1 AR     node 1
  *                 rank 2  F2 B2 AR     node 2
  *
- * Simulated times and memory are those of the whole graph, exactly. Copies share no node, hence no space and no resource,
- * so what a copy does depends on its own past and on when collectives start. They start when all copies have come to
- * them. By induction over the events all copies are in the same state at every instant:
+ * Simulated times and memory are those of the whole graph, exactly. Copies share no space. They may share nodes whose
+ * memory and disks no op touches, and then resources, but each as many copies as any other of its kind: 8 pipelines of
+ * the first, second, .. GPU of some nodes share each node's NIC. So what a copy does depends on its own past, on the
+ * others' equal flows, and on when collectives start. They start when all copies have come to them. By induction over the
+ * events all copies are in the same state at every instant:
  *
  *   order    the merge takes ops from all drafts in turn, so ids of a copy are in the same order in both graphs. Dispatch
  *            goes by ids, and asks for a collective after all that can be issued before it, in every copy
  *   memory   a space counts the issue groups that touch it, all of one copy
  *   sharing  the flow of a collective takes the same of each copy's resources. In the whole graph it connects them, but
- *            they have equal shares at every level, so filling one copy gives the same rates
+ *            they have equal shares at every level, so filling one copy gives the same rates. Of a resource that several
+ *            copies share a collective takes nothing, except of NICs, which it passes once a node, from a rank of the first
+ *            copy on it. All other flows count there as often as there are copies (ht_fold_times)
  *   cost     of a collective: from its work, which has all ranks, and from the nodes of all copies
  *
  * The builder finds that copies are equal from what it builds them of (common/draft/fold.h). The verifier proves the first
@@ -42,6 +46,8 @@ struct ht_fold {
         *image; /* [copies * n_ranks] image in a copy of a rank of the first copy; -1: the rank is of another copy */
     int32_t *node_of;     /* [n_nodes] likewise */
     int32_t *resource_of; /* [n_resources] likewise; -1: no rank has the resource */
+    int32_t *times;       /* [n_resources] copies that share a resource of the first copy */
+    bool shares_nodes;    /* copies share nodes */
     struct ht_fold_shard
         *shards; /* [n_units * n_ranks] of states that all ranks share; NULL: each copy has all states */
 };
@@ -64,6 +70,19 @@ static inline bool ht_joins_copies(const struct ht_schedule *s, int32_t op)
 static inline int32_t ht_copy_micro_batches(const struct ht_schedule *s)
 {
     return s->n_micro_batches / ht_copies(s);
+}
+
+/* Returns how many flows of the whole graph the flow of an op stands for on a resource: one a copy that shares it. */
+static inline int32_t ht_fold_times(const struct ht_schedule *s, int32_t op, int32_t resource)
+{
+    return s->fold && !ht_joins_copies(s, op) ? s->fold->times[resource] : 1;
+}
+
+/* Returns the node of an op's image in a copy. */
+static inline int32_t ht_fold_node(const struct ht_schedule *s, int32_t op, int32_t copy)
+{
+    int32_t rank = ht_op_rank(s, op);
+    return s->rank_node[copy ? s->fold->image[(int64_t)copy * s->n_ranks + rank] : rank];
 }
 
 /* Returns the space of the first copy that stands for a space. */

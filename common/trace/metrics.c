@@ -32,6 +32,7 @@
 #include "common/trace/critical.h"
 
 #include "common/base/array.h"
+#include "common/schedule/fold.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -147,7 +148,7 @@ static int32_t *flows_at_once(const struct ht_schedule *s)
     for (int32_t op = 0; op < s->n_ops; op++)
         for (int64_t u = s->uses_begin[op]; u < s->uses_begin[op + 1]; u++) {
             uint8_t *mark = &seen[(size_t)s->uses[u].resource * (size_t)s->n_lanes + (size_t)s->ops[op].lane];
-            n[s->uses[u].resource] += !*mark;
+            if (!*mark) n[s->uses[u].resource] += ht_fold_times(s, op, s->uses[u].resource);
             *mark = 1;
         }
     free(seen);
@@ -174,7 +175,7 @@ static void resources(const struct ht_trace *t, const struct ht_window *w, const
         for (int64_t u = b; u < end; u++) {
             const struct ht_use *use = &s->uses[u];
             bool cores = s->resources[use->resource].kind == HT_RES_CORES;
-            int64_t times = cores ? weight(e, op, cost) : 1;
+            int64_t times = (cores ? weight(e, op, cost) : 1) * ht_fold_times(s, op, use->resource);
             moved[use->resource] += share * (double)use->amount * (double)times;
             if (inside(w, e) && (!cores || (t->exact && cost))) least[use->resource] += (__int128)use->amount * times;
         }

@@ -95,7 +95,7 @@ static void start(struct ht_flows *all, int slot, int64_t now_ns, int bits)
         int64_t alone = ht_flow_per_giga_up(amount[f->n], capacity[r]);
         if (alone > need) need = alone;
         if (amount[f->n] > largest) largest = amount[f->n];
-        f->uses[f->n++] = (struct ht_flow_use){.resource = r, .weight = 1};
+        f->uses[f->n++] = (struct ht_flow_use){.resource = r, .weight = 1, .times = 1};
     }
     for (int k = 0; k < f->n; k++) f->uses[k].weight = (uint32_t)(((wide)amount[k] * 65536 + largest - 1) / largest);
     int64_t cost = magnitude(42);

@@ -10,6 +10,7 @@
 #include "tests/support/sampled.h"
 
 #include <check.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,7 +24,8 @@ struct scenario {
 #define ONE_EACH HT_SOURCE_DIR "/tests/data/equal-4x1.yaml"
 
 /* Equal nodes: of four GPUs each, of one; with control, with several micro-batches; pipelines whose stages are parts, on nodes of
-   their own or side by side, with ZeRO and in buckets. */
+   their own or side by side, with ZeRO and in buckets; replicas that share nodes with and without NVLink, and pipelines over the
+   same nodes, of one kind or of several. */
 static const struct scenario scenarios[] = {
     {{.cluster = ONE_EACH, .model = "gpt-tiny", .batch = 32, .micro_batch = 2}, {NULL}},
     {{.cluster = "sysx-2node", .model = "llama-tiny", .blocks = 32, .batch = 32, .micro_batch = 1}, {NULL}},
@@ -44,6 +46,19 @@ static const struct scenario scenarios[] = {
      {"pipelines=4,4,4,4", "zero=1", "host=0,2,1,1"}},
     {{.cluster = "sysx-2node", .model = "gpt-tiny", .blocks = 8, .batch = 32, .micro_batch = 1},
      {"pipelines=4,4", "host=2,0,1,1", "crossing=1,5,2"}},
+    {{.cluster = "autohete-4gpu", .model = "gpt-tiny", .batch = 32, .micro_batch = 1, .control = "gate"}, {NULL}},
+    {{.cluster = "lohan-4x4090", .model = "gpt-tiny", .batch = 32, .micro_batch = 2}, {NULL}},
+    {{.cluster = "cephalo-16v100", .model = "llama-tiny", .blocks = 16, .batch = 64, .micro_batch = 1}, {NULL}},
+    {{.cluster = "dgx-a100", .model = "llama-tiny", .blocks = 8, .batch = 64, .micro_batch = 1, .control = "gate"},
+     {"pipelines=4,4", "tp=2", "slices=1"}},
+    {{.cluster = "cephalo-16v100", .model = "gpt-tiny", .blocks = 8, .batch = 64, .micro_batch = 1},
+     {"pipelines=4,4,4,4", "order=1", "zero=1"}},
+    {{.cluster = "autohet-4a100-4h800", .model = "gpt-tiny", .blocks = 8, .batch = 64, .micro_batch = 1},
+     {"pipelines=2,2,2,2", "order=1"}},
+    {{.cluster = "autohet-platform", .model = "gpt2-355m", .batch = 64, .micro_batch = 1},
+     {"pipelines=4,4,4,4,4,4,4,4", "order=1", "recompute=1"}},
+    {{.cluster = "sysx-2node", .model = "gpt-tiny", .blocks = 8, .batch = 32, .micro_batch = 1},
+     {"pipelines=2,2,2,2", "order=1"}},
 };
 
 static struct ht_options options_of(const struct scenario *x)
@@ -106,6 +121,25 @@ static void compare_events(const char *name, const struct ht_trace *t, const str
     free(at);
 }
 
+static void compare_metrics(const char *name, const struct ht_job *a, const struct ht_trace *t, const struct ht_job *b,
+                            const struct ht_trace *u)
+{
+    struct ht_metrics x, y;
+    struct ht_error err;
+    ck_assert_int_eq(ht_metrics_compute(t, a->cost_ns, 1, &err, &x), HT_OK);
+    ck_assert_int_eq(ht_metrics_compute(u, b->cost_ns, 1, &err, &y), HT_OK);
+    ck_assert_msg(x.iteration_ns == y.iteration_ns, "%s: time of an iteration", name);
+    ck_assert_msg(x.lower_bound_ns == y.lower_bound_ns, "%s: bound of %s %lld, not of %s %lld", name, x.lower_bound_of,
+                  (long long)x.lower_bound_ns, y.lower_bound_of, (long long)y.lower_bound_ns);
+    for (int32_t r = 0; r < b->schedule->n_resources; r++) {
+        double folded = x.resource_busy[ht_fold_resource(a->schedule, r)], whole = y.resource_busy[r];
+        ck_assert_msg(fabs(folded - whole) <= 1e-9 * whole, "%s: %s is busy for %.6f, in the whole for %.6f", name,
+                      b->schedule->resources[r].name, folded, whole);
+    }
+    ht_metrics_free(&x);
+    ht_metrics_free(&y);
+}
+
 /* Returns how many copies a system's graph stands for; 0 if the system does not take the scenario. */
 static int32_t compare(const char *system, const struct ht_options *o)
 {
@@ -126,6 +160,7 @@ static int32_t compare(const char *system, const struct ht_options *o)
         ck_assert_msg(!ht_simulate(o, &a, &err, &t) && !ht_simulate(&every, &b, &err, &u), "%s", err.text);
         compare_memory(system, &a, t, &b, u);
         compare_events(system, t, u);
+        compare_metrics(system, &a, t, &b, u);
         ht_trace_destroy(t);
         ht_trace_destroy(u);
         ht_job_free(&b);
@@ -170,7 +205,9 @@ START_TEST(reasons_are_given)
         .cluster = HT_SOURCE_DIR "/tests/data/mixed-2x2.yaml", .model = "gpt-tiny", .batch = 32, .micro_batch = 1};
     check_reason((struct scenario){two, {"pipelines=8"}}, "dapple", "there is one replica");
     check_reason((struct scenario){two, {"pipelines=4,4", "l=20,12"}}, "dapple", "replicas have unequal micro-batches");
-    check_reason((struct scenario){one, {NULL}}, "ddp", "replicas share nodes, or lie on them in different ways");
+    check_reason((struct scenario){one, {NULL}}, "zero_offload", "replicas on one node share its memory or disks");
+    check_reason((struct scenario){two, {"pipelines=2,2,2,2", "order=1"}}, "dapple",
+                 "of replicas on one node only one passes collectives to others");
     check_reason((struct scenario){mixed, {"l=8,8,8,8"}}, "ddp", "replicas are on different devices or nodes");
 }
 END_TEST
