@@ -82,11 +82,43 @@ static inline void push_ready(struct ht_core *c, int32_t lane, uint64_t key)
     c->ready_lanes[i] = (struct ready_lane){key, lane};
 }
 
-/* Readies the lane if it has a candidate. */
+/* Returns true if a dependency of a member, or an issued op of a member's lane, has not ended. */
+static inline bool group_waits(const struct ht_core *c, const struct slot *sl, struct group g)
+{
+    for (int32_t m = g.first, left = g.size; left; m++) {
+        if (!c->info[m].mine) continue;
+        if (sl->ops[m].pending || c->lanes[c->info[m].lane].n_queue) return true;
+        left--;
+    }
+    return false;
+}
+
+/* Returns true if the issue group of a FIFO lane's next op was denied its memory, and nothing has changed that could change the
+   answer, unless it waited then (*waited) and does no longer. */
+static inline bool was_denied(const struct ht_core *c, const struct lane *l, bool *waited)
+{
+    int32_t group = c->info[l->next_op].group;
+    if (group < 0) {
+        *waited = l->denied.waits;
+        return l->denied.holds && l->denied.key == key_of(l->iteration, l->next_op);
+    }
+    const struct group_state *state = &c->slots[l->iteration & 1].groups[group];
+    *waited = state->waited;
+    return state->is_denied;
+}
+
+/* Readies the lane if it has a candidate that it may do something about. */
 static inline void make_ready(struct ht_core *c, int32_t lane)
 {
+    const struct lane *l = &c->lanes[lane];
     uint64_t key;
-    if (candidate_of(c, &c->lanes[lane], &key) != NOTHING) push_ready(c, lane, key);
+    bool waited;
+    enum candidate candidate = candidate_of(c, l, &key);
+    if (candidate == NOTHING) return;
+    if (candidate == ISSUE && l->fifo && was_denied(c, l, &waited) &&
+        waited == group_waits(c, &c->slots[l->iteration & 1], ht_core_group(c, l->next_op)))
+        return;
+    push_ready(c, lane, key);
 }
 
 static inline struct ready_lane pop_ready(struct ht_core *c)
@@ -214,7 +246,10 @@ static void open_iteration(struct ht_core *c, int32_t iteration)
 static inline void wake_waiters(struct ht_core *c)
 {
     for (int32_t lane; (lane = ht_grants_next_woken(c->grants)) >= 0;) {
-        c->lanes[lane].denied.holds = false;
+        struct lane *l = &c->lanes[lane];
+        int32_t group = l->fifo ? c->info[l->next_op].group : -1;
+        if (group >= 0) slot_of(c, l->iteration)->groups[group].is_denied = false;
+        l->denied.holds = false;
         make_ready(c, lane);
     }
 }
@@ -306,38 +341,30 @@ int64_t ht_core_finish(struct ht_core *c, struct ht_inst inst)
 
 /* ---- issue ----------------------------------------------------------------------------------------------------- */
 
-/* Returns true if a dependency of a member, or an issued op of a member's lane, has not ended. */
-static inline bool group_waits(const struct ht_core *c, const struct slot *sl, struct group g)
-{
-    for (int32_t m = g.first, left = g.size; left; m++) {
-        if (!c->info[m].mine) continue;
-        if (sl->ops[m].pending || c->lanes[c->info[m].lane].n_queue) return true;
-        left--;
-    }
-    return false;
-}
-
 /* Asks for the memory of an op, or of all members of its group. */
 static inline bool ask(struct ht_core *c, int32_t lane, int32_t iteration, int32_t op)
 {
     struct lane *l = &c->lanes[lane];
     struct slot *sl = slot_of(c, iteration);
     struct group g = ht_core_group(c, op);
-    bool waits = group_waits(c, sl, g);
-    uint64_t key = key_of(iteration, op);
-    if (l->denied.holds && l->fifo && l->denied.key == key && l->denied.waits == waits) return false;
-    int32_t by = ht_grants_ask(c->grants, iteration, g.first, waits, lane, l->fifo);
+    bool waits = group_waits(c, sl, g), waited;
+    if (l->fifo && was_denied(c, l, &waited) && waited == waits) return false;
+    int32_t by = ht_grants_ask(c->grants, iteration, g.first, waits, lane, l->fifo), group = c->info[op].group;
+    if (group >= 0)
+        sl->groups[group].is_denied = by >= 0;
+    else
+        l->denied.holds = by >= 0;
     l->denied.by = by;
-    l->denied.holds = by >= 0;
     if (by >= 0) {
-        l->denied.key = key;
+        if (group >= 0) sl->groups[group].waited = waits;
+        l->denied.key = key_of(iteration, op);
         l->denied.waits = waits;
         return false;
     }
-    if (c->info[op].group >= 0 && !waits) {
+    if (group >= 0 && !waits) {
         c->starting = (struct starting){iteration, g.first, g.size, c->seq};
-    } else if (c->info[op].group >= 0) {
-        sl->groups[c->info[op].group].grant_seq = c->seq;
+    } else if (group >= 0) {
+        sl->groups[group].grant_seq = c->seq;
         for (int32_t m = g.first, left = g.size; left; m++) {
             if (!c->info[m].mine) continue;
             sl->ops[m].state = GRANTED;

@@ -21,11 +21,11 @@ struct ready { /* an op on a PRIORITY lane whose dependencies are done */
     int32_t iteration, priority, op;
 };
 
-/* The last answer to a lane that asked for memory. */
+/* The last answer to a lane that asked for the memory of an op alone. */
 struct denied {
     bool holds;   /* it was denied, and nothing has changed that could change the answer */
     bool waits;   /* the op could not start yet */
-    int32_t by;   /* space that denied it, or -1 */
+    int32_t by;   /* space that denied it, or its group, or -1 */
     uint64_t key; /* of the op */
 };
 
@@ -56,8 +56,11 @@ enum { MAX_OPS = 1 << 27 }; /* an op may depend on each op twice: in its iterati
 
 /* State of a group in an open iteration. */
 struct group_state {
-    int32_t arrived, at_start; /* number of members in these states */
-    int64_t grant_seq;         /* of its first member; the next has the next number */
+    int32_t arrived; /* number of members in this state */
+    /* at_start: likewise. is_denied, waited: it was denied its memory, as struct denied says; whichever member's lane asked, since
+       their places in the safe sequence are neighbours. */
+    uint32_t at_start : 30, is_denied : 1, waited : 1;
+    int64_t grant_seq; /* of its first member; the next has the next number */
 };
 
 /* An issued op. */
