@@ -56,6 +56,24 @@ static void widen(struct space *sp, int64_t place)
     if (old.tree) plant(sp);
 }
 
+/* Returns the sum of net over the slots [from, to). */
+static int64_t sum_slots(const struct space *sp, int64_t from, int64_t to)
+{
+    int64_t sum = 0;
+    for (int64_t l = sp->window + from, r = sp->window + to; l < r; l /= 2, r /= 2) {
+        if (l & 1) sum += sp->tree[l++].sum;
+        if (r & 1) sum += sp->tree[--r].sum;
+    }
+    return sum;
+}
+
+/* Returns the sum of net over places from `place` to the window's end, which may go over its last slot. */
+static int64_t sum_behind(const struct space *sp, int64_t place)
+{
+    int64_t first = place & (sp->window - 1), end = sp->frontier & (sp->window - 1);
+    return first >= end ? sum_slots(sp, first, sp->window) + sum_slots(sp, 0, end) : sum_slots(sp, first, end);
+}
+
 /* A search for the last ungranted slot whose need, with what is granted behind it, exceeds `room`. */
 struct search {
     const struct node *tree;
@@ -97,9 +115,7 @@ int64_t ht_grants_last_blocked(struct ht_grants *g, struct space *sp, int64_t pl
     widen(sp, place);
     if (!sp->need) ht_grants_list_needs(g);
     if (!sp->tree) plant(sp);
-    struct search q = {.tree = sp->tree, .room = INT64_MAX};
-    search_places(&q, sp, place, sp->frontier + sp->window);
-    q.room = most - bytes;
+    struct search q = {.tree = sp->tree, .room = most - bytes, .extra = sum_behind(sp, place)};
     return search_places(&q, sp, sp->frontier, place);
 }
 
