@@ -387,11 +387,28 @@ enum ht_status ht_schedule_join(struct ht_schedule **drafts, int32_t n, int32_t 
     return ht_schedule_join_stages(drafts, n, parts, NULL, status, err, out);
 }
 
+/* Returns true if no draft has a member of a message to another one, so that none has a row of another's. */
+static bool are_apart(struct ht_schedule *const *drafts, int32_t n)
+{
+    for (int32_t d = 0; d < n; d++)
+        for (int32_t i = 0; i < drafts[d]->n_ops; i++)
+            if (drafts[d]->ops[i].across) return false;
+    return true;
+}
+
+static void link_all(struct ht_schedule *const *drafts, int32_t n)
+{
+    for (int32_t d = 0; d < n; d++)
+        if (!ht_builder_of(drafts[d])->linked) ht_schedule_link(drafts[d]);
+}
+
 enum ht_status ht_schedule_join_stages(struct ht_schedule **drafts, int32_t n, int32_t parts,
                                        const struct ht_merge_stage *stages, enum ht_status status, struct ht_error *err,
                                        struct ht_schedule **out)
 {
     struct ht_schedule *graph = NULL;
+    bool apart = !status && are_apart(drafts, n);
+    if (apart) link_all(drafts, n); /* each has all accesses to its rows */
     if (!status && n > 1) status = ht_schedule_merge_stages(drafts, n, parts, stages, err, &graph);
     if (!status && n == 1) {
         graph = drafts[0];
@@ -400,7 +417,7 @@ enum ht_status ht_schedule_join_stages(struct ht_schedule **drafts, int32_t n, i
     for (int32_t i = 0; i < n; i++) ht_schedule_destroy(drafts[i]);
     free(drafts);
     if (status) return status;
-    ht_schedule_link(graph);
+    if (!apart) ht_schedule_link(graph);
     *out = graph;
     return HT_OK;
 }

@@ -46,7 +46,7 @@ struct ht_merge_stage {
     int32_t width, replicas; /* parts, and replicas, of the stage */
 };
 
-/* Merges n >= 1 unlinked drafts into a graph, still to be linked; `parts` (>= 1, divides n) drafts make a replica.
+/* Merges n >= 1 drafts into a graph, which is still to be linked unless all of them are; `parts` (>= 1, divides n) drafts make a replica.
    Edges, priorities and conditions are the drafts'. A single draft keeps the numbers of its groups. HT_FAILED if
    the drafts' collectives or passes over parts differ in number, kind or unit: a bug of the builder; the text names
    both. */
@@ -58,7 +58,7 @@ enum ht_status ht_schedule_merge_stages(struct ht_schedule *const *drafts, int32
                                         const struct ht_merge_stage *stages, struct ht_error *err,
                                         struct ht_schedule **out);
 
-/* Merges the drafts and links the graph. Takes ownership of the drafts and their array. If status, the result of
+/* Merges the drafts and links the graph: each draft before that, if none has rows of another one. Takes ownership of the drafts and their array. If status, the result of
    writing them, is not HT_OK, some drafts may be missing; they are destroyed and status is returned. */
 enum ht_status ht_schedule_join(struct ht_schedule **drafts, int32_t n, int32_t parts, enum ht_status status,
                                 struct ht_error *err, struct ht_schedule **out);
