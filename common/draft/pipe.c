@@ -285,15 +285,10 @@ static int64_t sums_of_a_stage(const struct ht_scenario *scenario, const struct 
     return params * ht_dtype_bytes(ht_stepped_gradient(&scenario->numerics, ht_scenario_micro_batches(scenario)));
 }
 
-/* Returns true if pipelines have the same units in every stage, and rearrange the same of their gradients. */
-static bool are_alike(const struct ht_scenario *sc, const struct ht_pipe_style *style, const struct ht_layout *layout)
+static bool all_alike(const struct ht_scenario *sc, const struct ht_pipe_style *style, const struct ht_layout *l)
 {
-    for (int32_t k = 1; k < layout->n_replicas; k++) {
-        struct ht_pipe_shape shape = ht_pipe_replica_shape(style, &layout->replicas[k]);
-        for (int32_t q = 0; q <= ht_pipe_backward_stages(&shape); q++)
-            if (ht_pipe_first_unit_in(sc, style, k, q) != ht_pipe_first_unit_in(sc, style, 0, q)) return false;
-        if (style->transposed && style->transposed[k] != style->transposed[0]) return false;
-    }
+    for (int32_t k = 1; k < l->n_replicas; k++)
+        if (!ht_pipe_are_alike(sc, style, l, 0, k)) return false;
     return true;
 }
 
@@ -304,7 +299,7 @@ static struct ht_fold *find_fold(const struct ht_scenario *sc, const struct ht_p
     *each = layout->n_replicas;
     if (!sc->folds) return NULL;
     struct ht_fold *fold = ht_fold_find(sc, layout, each, why);
-    if (!fold || are_alike(sc, style, layout)) return fold;
+    if (!fold || all_alike(sc, style, layout)) return fold;
     *why = "pipelines have other stages";
     ht_fold_destroy(fold);
     *each = layout->n_replicas;
@@ -324,17 +319,46 @@ static struct ht_merge_stage *stages_of_ranks(const struct ht_layout *l)
     return stages;
 }
 
+/* Returns the first of n drafts of which the next one is an image; -1: it has to be written. */
+static int32_t find_original(const struct ht_pipe_images *images, const bool *written, int32_t n)
+{
+    for (int32_t i = 0; i < n && images; i++)
+        if (written[i] && ht_pipe_is_image(images, n, i)) return i;
+    return -1;
+}
+
+/* Writes n drafts, or copies those that are images of others. *drafts: as far as that succeeds. */
+static enum ht_status write_drafts(const struct ht_scenario *scenario, const struct ht_pipe_style *style,
+                                   const struct ht_pipe_holders *holders, int32_t n, const char *name,
+                                   struct ht_error *err, struct ht_schedule **drafts)
+{
+    bool may = n > 1 && ht_pipe_may_have_images(scenario, style, holders->layout), *written = HT_NEW_ARRAY(bool, n);
+    struct ht_pipe_images *images = may ? ht_pipe_images_create(scenario, style, holders) : NULL;
+    int32_t each = holders->layout->members;
+    enum ht_status status = HT_OK;
+    for (int32_t i = 0; i < n && !status; i++) {
+        struct ht_schedule *const *before = i ? &drafts[i - 1] : NULL;
+        int32_t of = find_original(images, written, i);
+        written[i] = of < 0;
+        if (of >= 0)
+            drafts[i] = ht_pipe_image(images, i, of, drafts[of]);
+        else
+            status = write_draft(scenario, style, holders, i / each, i % each, name, before, err, &drafts[i]);
+        if (!status && of < 0 && images) ht_schedule_link(drafts[i]); /* so that its images are, too */
+    }
+    ht_pipe_images_destroy(images);
+    free(written);
+    return status;
+}
+
 /* Writes and merges the drafts of the first n pipelines. */
 static enum ht_status build(const struct ht_scenario *scenario, const struct ht_pipe_style *style,
                             const struct ht_pipe_holders *holders, int32_t n, const char *name, struct ht_error *err,
                             struct ht_schedule **out)
 {
     int32_t each = holders->layout->members;
-    enum ht_status status = HT_OK;
     struct ht_schedule **drafts = HT_NEW_ARRAY(struct ht_schedule *, n * each);
-    for (int32_t i = 0; i < n * each && !status; i++)
-        status =
-            write_draft(scenario, style, holders, i / each, i % each, name, i ? &drafts[i - 1] : NULL, err, &drafts[i]);
+    enum ht_status status = write_drafts(scenario, style, holders, n * each, name, err, drafts);
     struct ht_merge_stage *stages = holders->layout->per_pass > 1 ? stages_of_ranks(holders->layout) : NULL;
     status = ht_schedule_join_stages(drafts, n * each, each, stages, status, err, out);
     free(stages);
