@@ -12,7 +12,8 @@ enum ht_status ht_rule_groups(const struct ht_schedule *s, struct ht_error *err)
 enum ht_status ht_rule_parts(const struct ht_schedule *s, struct ht_error *err);      /* part of shape */
 enum ht_status ht_rule_boundaries(const struct ht_schedule *s, struct ht_error *err); /* part of shape */
 enum ht_status ht_rule_control(const struct ht_schedule *s, struct ht_error *err);
-enum ht_status ht_rule_hazards(const struct ht_schedule *s, const struct ht_residencies *p, struct ht_error *err);
+enum ht_status ht_rule_hazards(const struct ht_schedule *s, struct ht_residencies *p, struct ht_error *err);
+/* After the hazards rule, which proves presence at each access and notes it at the end. */
 enum ht_status ht_rule_closure(const struct ht_schedule *s, const struct ht_residencies *p, struct ht_error *err);
 enum ht_status ht_rule_coverage(const struct ht_schedule *s, struct ht_error *err);
 enum ht_status ht_rule_activations(const struct ht_schedule *s, struct ht_error *err); /* part of coverage */
