@@ -356,14 +356,14 @@ static enum ht_status check_group(struct walk *w, int32_t first, int32_t end, st
     return HT_OK;
 }
 
-enum ht_status ht_rule_gradients(const struct ht_schedule *s, const struct ht_residencies *residencies,
+enum ht_status ht_rule_gradients(const struct ht_schedule *s, const struct ht_residencies *residencies, int n_branches,
                                  struct ht_error *err)
 {
     enum ht_status status = HT_OK;
     if (!s->n_units) return HT_OK; /* a fragment */
-    for (int b = 0; b < ht_n_branches(s) && !status; b++) {
+    for (int b = 0; b < n_branches && !status; b++) {
         struct walk w = {.s = s, .residencies = residencies, .branch = ht_branch(b), .parts = 1};
-        w.description = ht_branch_description(s, w.branch);
+        w.description = n_branches > 1 ? ht_branch_description(s, w.branch) : "";
         w.followed = HT_NEW_ARRAY(bool, s->n_units);
         w.held = HT_NEW_ARRAY(struct contents, residencies->n);
         for (int64_t p = 0; p < residencies->n; p++)

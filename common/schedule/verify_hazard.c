@@ -217,10 +217,9 @@ static void cross(struct checker *c, const struct residency_walk *before, const 
         add_obligation(c->s, &c->back, now->first_writer, before->last_writer, residency, now->first_reason, true);
 }
 
-static void collect(struct checker *c)
+static void collect(struct checker *c, int n)
 {
     struct residency_walk walks[2] = {0};
-    int n = ht_n_branches(c->s);
     for (int32_t residency = 0; residency < c->residencies->n; residency++) {
         struct ht_residency *row = &c->residencies->rows[residency];
         for (int b = 0; b < n; b++) {
@@ -274,12 +273,13 @@ static enum ht_status check_obligations(const struct checker *c, const struct ob
     return status;
 }
 
-enum ht_status ht_rule_hazards(const struct ht_schedule *s, struct ht_residencies *p, struct ht_error *err)
+enum ht_status ht_rule_hazards(const struct ht_schedule *s, struct ht_residencies *p, int n_branches,
+                               struct ht_error *err)
 {
     struct checker c;
     enum ht_status status = HT_OK;
     checker_init(&c, s, p);
-    collect(&c);
+    collect(&c, n_branches);
     if (c.found_op != INT32_MAX)
         status = ht_broken_op(s, c.found_op, err, "%s %s, %s%s", c.found_verb,
                               ht_phrase_residency(s, &p->rows[c.found_residency]).text, c.found_why,
@@ -290,7 +290,8 @@ enum ht_status ht_rule_hazards(const struct ht_schedule *s, struct ht_residencie
     return status;
 }
 
-enum ht_status ht_rule_closure(const struct ht_schedule *s, const struct ht_residencies *p, struct ht_error *err)
+enum ht_status ht_rule_closure(const struct ht_schedule *s, const struct ht_residencies *p, int n_branches,
+                               struct ht_error *err)
 {
     enum ht_status status = HT_OK;
     bool *listed = HT_NEW_ARRAY(bool, p->n);
@@ -301,7 +302,7 @@ enum ht_status ht_rule_closure(const struct ht_schedule *s, const struct ht_resi
         listed[p->of_resident[i]] = true;
     }
     free(listed);
-    for (int b = 0; b < ht_n_branches(s) && !status; b++)
+    for (int b = 0; b < n_branches && !status; b++)
         for (int64_t i = 0; i < p->n && !status; i++) {
             const struct ht_residency *row = &p->rows[i];
             if (row->stays[b] != row->resident)

@@ -178,14 +178,14 @@ static void walk(struct meter *m, const struct ht_residencies *residencies, enum
     ht_pools_destroy(m->pools);
 }
 
-enum ht_status ht_rule_memory(const struct ht_schedule *s, const struct ht_residencies *residencies,
+enum ht_status ht_rule_memory(const struct ht_schedule *s, const struct ht_residencies *residencies, int n_branches,
                               struct ht_error *err, struct ht_footprint *footprints)
 {
     int32_t n = ht_n_spaces(s);
     struct meter m = {.s = s, .levels = HT_NEW_ARRAY(struct level, n), .f = footprints};
     for (int32_t i = 0; i < n; i++)
         footprints[i] = (struct ht_footprint){.peak_op = -1, .fits = true, .first_oom_op = -1};
-    for (int b = 0; b < ht_n_branches(s); b++) walk(&m, residencies, ht_branch(b));
+    for (int b = 0; b < n_branches; b++) walk(&m, residencies, ht_branch(b));
     free(m.levels);
     free(m.asked);
     int32_t first = ht_footprints_first_oom(footprints, n);
@@ -199,7 +199,8 @@ void ht_schedule_limit_devices(struct ht_schedule *s, int64_t beyond_bytes)
 {
     struct ht_footprint *f = HT_NEW_ARRAY(struct ht_footprint, ht_n_spaces(s));
     for (int32_t r = 0; r < s->n_ranks; r++) s->limit_bytes[r] = INT64_MAX;
-    ht_rule_memory(s, NULL, NULL, f); /* tensors alone; that it does not fit a device is found again by the verifier */
+    ht_rule_memory(s, NULL, ht_n_branches(s), NULL,
+                   f); /* tensors alone; that it does not fit a device is found again by the verifier */
     for (int32_t r = 0; r < s->n_ranks; r++) s->limit_bytes[r] = f[r].peak_bytes + beyond_bytes;
     free(f);
 }

@@ -269,13 +269,13 @@ static enum ht_status check_shards(const struct ht_schedule *s, struct ht_error 
     return status;
 }
 
-enum ht_status ht_rule_updates(const struct ht_schedule *s, struct ht_error *err)
+enum ht_status ht_rule_updates(const struct ht_schedule *s, int n_branches, struct ht_error *err)
 {
     enum ht_status status = HT_OK;
     bool steps = s->n_units > 0;
     for (int32_t i = 0; i < s->n_ops && !steps; i++) steps = s->ops[i].kind == HT_OP_OPTIMIZER_STEP;
     if (!steps) return HT_OK; /* a fragment: recovery, inference */
-    for (int b = 0; b < ht_n_branches(s) && !status; b++) status = check_branch(s, ht_branch(b), err);
-    for (int b = 0; b < ht_n_branches(s) && !status; b++) status = check_complete(s, ht_branch(b), err);
+    for (int b = 0; b < n_branches && !status; b++) status = check_branch(s, ht_branch(b), err);
+    for (int b = 0; b < n_branches && !status; b++) status = check_complete(s, ht_branch(b), err);
     return status ? status : check_shards(s, err);
 }
