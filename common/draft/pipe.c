@@ -320,48 +320,51 @@ static struct ht_merge_stage *stages_of_ranks(const struct ht_layout *l)
 }
 
 /* Returns the first of n drafts of which the next one is an image; -1: it has to be written. */
-static int32_t find_original(const struct ht_pipe_images *images, const bool *written, int32_t n)
+static int32_t find_original(const struct ht_pipe_images *images, const struct ht_image *image_of, int32_t n)
 {
     for (int32_t i = 0; i < n && images; i++)
-        if (written[i] && ht_pipe_is_image(images, n, i)) return i;
+        if (!image_of[i].rank_of && ht_pipe_is_image(images, n, i)) return i;
     return -1;
 }
 
-/* Writes n drafts, or copies those that are images of others. *drafts: as far as that succeeds. */
+/* Writes n drafts; one that is an image of another one is that, with its image. *drafts: as far as that succeeds. */
 static enum ht_status write_drafts(const struct ht_scenario *scenario, const struct ht_pipe_style *style,
-                                   const struct ht_pipe_holders *holders, int32_t n, const char *name,
-                                   struct ht_error *err, struct ht_schedule **drafts)
+                                   const struct ht_pipe_holders *holders, const struct ht_pipe_images *images,
+                                   int32_t n, const char *name, struct ht_error *err, struct ht_schedule **drafts,
+                                   struct ht_image *image_of)
 {
-    bool may = n > 1 && ht_pipe_may_have_images(scenario, style, holders->layout), *written = HT_NEW_ARRAY(bool, n);
-    struct ht_pipe_images *images = may ? ht_pipe_images_create(scenario, style, holders) : NULL;
     int32_t each = holders->layout->members;
     enum ht_status status = HT_OK;
     for (int32_t i = 0; i < n && !status; i++) {
         struct ht_schedule *const *before = i ? &drafts[i - 1] : NULL;
-        int32_t of = find_original(images, written, i);
-        written[i] = of < 0;
-        if (of >= 0)
-            drafts[i] = ht_pipe_image(images, i, of, drafts[of]);
-        else
+        int32_t of = find_original(images, image_of, i);
+        if (of < 0) {
             status = write_draft(scenario, style, holders, i / each, i % each, name, before, err, &drafts[i]);
-        if (!status && of < 0 && images) ht_schedule_link(drafts[i]); /* so that its images are, too */
+            continue;
+        }
+        drafts[i] = drafts[of];
+        image_of[i] = ht_pipe_image(images, i, of);
     }
-    ht_pipe_images_destroy(images);
-    free(written);
     return status;
 }
 
-/* Writes and merges the drafts of the first n pipelines. */
+/* Writes and merges the drafts of the first pipelines. */
 static enum ht_status build(const struct ht_scenario *scenario, const struct ht_pipe_style *style,
-                            const struct ht_pipe_holders *holders, int32_t n, const char *name, struct ht_error *err,
-                            struct ht_schedule **out)
+                            const struct ht_pipe_holders *holders, int32_t pipelines, const char *name,
+                            struct ht_error *err, struct ht_schedule **out)
 {
-    int32_t each = holders->layout->members;
-    struct ht_schedule **drafts = HT_NEW_ARRAY(struct ht_schedule *, n * each);
-    enum ht_status status = write_drafts(scenario, style, holders, n * each, name, err, drafts);
+    int32_t each = holders->layout->members, n = pipelines * each;
+    bool may = n > 1 && ht_pipe_may_have_images(scenario, style, holders->layout);
+    struct ht_pipe_images *images = may ? ht_pipe_images_create(scenario, style, holders) : NULL;
+    struct ht_schedule **drafts = HT_NEW_ARRAY(struct ht_schedule *, n);
+    struct ht_image *image_of = HT_NEW_ARRAY(struct ht_image, n);
+    enum ht_status status = write_drafts(scenario, style, holders, images, n, name, err, drafts, image_of);
     struct ht_merge_stage *stages = holders->layout->per_pass > 1 ? stages_of_ranks(holders->layout) : NULL;
-    status = ht_schedule_join_stages(drafts, n * each, each, stages, status, err, out);
+    status = ht_schedule_join_drafts(drafts, image_of, n, each, stages, status, err, out);
+    for (int32_t i = 0; i < n; i++) free(image_of[i].rank_of);
+    free(image_of);
     free(stages);
+    ht_pipe_images_destroy(images);
     return status;
 }
 

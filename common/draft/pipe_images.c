@@ -8,7 +8,6 @@
 #include "common/draft/pipe_internal.h"
 
 #include "common/base/array.h"
-#include "common/schedule/image.h"
 
 #include <stdlib.h>
 
@@ -148,35 +147,25 @@ bool ht_pipe_is_image(const struct ht_pipe_images *x, int32_t draft, int32_t of)
            same_reductions(x, b, a);
 }
 
-/* A draft's ranks and those of its image. */
-struct mapping {
-    const struct ht_pipe_images *images;
-    int32_t *rank_of; /* [ranks] */
-};
-
-static int32_t resource_of(const void *context, int32_t rank, int32_t resource)
+/* Returns the resource that is to a rank's image what one of the rank's is to the rank. */
+static int32_t resource_of(const struct ht_image *image, int32_t rank, int32_t resource)
 {
-    const struct mapping *map = context;
-    const int32_t *list = map->images->lists[rank];
+    const struct ht_pipe_images *x = image->context;
     int i = 0;
-    while (list[i] != resource) i++;
-    return map->images->lists[map->rank_of[rank]][i];
+    while (x->lists[rank][i] != resource) i++;
+    return x->lists[image->rank_of[rank]][i];
 }
 
-struct ht_schedule *ht_pipe_image(const struct ht_pipe_images *x, int32_t draft, int32_t of,
-                                  const struct ht_schedule *s)
+struct ht_image ht_pipe_image(const struct ht_pipe_images *x, int32_t draft, int32_t of)
 {
-    const struct ht_layout *l = x->layout;
+    const struct ht_replica *replicas = x->layout->replicas;
     struct member a = member_of(x, of), b = member_of(x, draft);
-    struct mapping map = {x, ht_alloc_ids(l->n_ranks)};
-    for (int32_t i = 0; i < stages(x, a); i++) map.rank_of[rank_of(x, a, i)] = rank_of(x, b, i);
-    struct ht_image image = {.rank_of = map.rank_of,
+    struct ht_image image = {.rank_of = ht_alloc_ids(x->layout->n_ranks),
                              .part = b.member,
                              .micro_batches =
-                                 l->replicas[b.replica].first_micro_batch - l->replicas[a.replica].first_micro_batch,
+                                 replicas[b.replica].first_micro_batch - replicas[a.replica].first_micro_batch,
                              .resource_of = resource_of,
-                             .context = &map};
-    struct ht_schedule *out = ht_schedule_image(s, &image);
-    free(map.rank_of);
-    return out;
+                             .context = x};
+    for (int32_t i = 0; i < stages(x, a); i++) image.rank_of[rank_of(x, a, i)] = rank_of(x, b, i);
+    return image;
 }

@@ -4,6 +4,7 @@
 
 #include "common/draft/draft_internal.h"
 #include "common/draft/pipe.h"
+#include "common/schedule/merge.h"
 
 /* A run of consecutive passes of a rank over the same stage, during which its parameters stay. */
 struct ht_pipe_visit {
@@ -194,10 +195,10 @@ bool ht_pipe_may_have_images(const struct ht_scenario *sc, const struct ht_pipe_
 struct ht_pipe_images *ht_pipe_images_create(const struct ht_scenario *sc, const struct ht_pipe_style *style,
                                              const struct ht_pipe_holders *holders);
 void ht_pipe_images_destroy(struct ht_pipe_images *x); /* accepts NULL */
-/* Returns true if a draft, by its number, is an image of another one; makes it from that, which is linked. */
+/* Returns true if a draft, by its number, is an image of another one. */
 bool ht_pipe_is_image(const struct ht_pipe_images *x, int32_t draft, int32_t of);
-struct ht_schedule *ht_pipe_image(const struct ht_pipe_images *x, int32_t draft, int32_t of,
-                                  const struct ht_schedule *s);
+/* Returns how it differs, which stays valid as long as x does; the caller frees rank_of. */
+struct ht_image ht_pipe_image(const struct ht_pipe_images *x, int32_t draft, int32_t of);
 
 /* ---- pipe_passes.c --------------------------------------------------------------------------------------------- */
 

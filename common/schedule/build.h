@@ -26,7 +26,6 @@ struct ht_builder {
     int32_t *marks;         /* [n_marks] op that each stands for, or -1; mark i is the id -2 - i */
     int32_t n_marks;
     size_t marks_cap;
-    bool linked; /* it has the edges that its effects demand */
 };
 
 struct ht_builder *ht_builder_of(struct ht_schedule *s);

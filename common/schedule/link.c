@@ -233,7 +233,6 @@ void ht_schedule_link(struct ht_schedule *s)
         for (int k = 0; k < n_walks; k++) cross(&walks[i], &walks[k], &back);
     merge(s, &here, &s->deps, s->deps_begin, &s->deps_cap);
     merge(s, &back, &s->prev, s->prev_begin, &s->prev_cap);
-    ht_builder_of(s)->linked = true;
     for (int i = 0; i < n_walks; i++) {
         free(walks[i].states);
         free(walks[i].readers);
