@@ -51,7 +51,7 @@ static void note_peak(struct ht_footprint *f, const struct level *l, int32_t op)
 }
 
 /* Returns the level of an effect's space, and the effect's bytes and class. */
-static struct level *level_of(struct meter *m, int32_t op, const struct ht_effect *e, int64_t *bytes, int *class)
+static inline struct level *level_of(struct meter *m, int32_t op, const struct ht_effect *e, int64_t *bytes, int *class)
 {
     const struct ht_tensor *t = &m->s->tensors[e->tensor];
     *bytes = ht_tier_bytes((enum ht_tier)e->tier, t->bytes);
