@@ -193,6 +193,7 @@ static enum ht_status take_all(struct merge *m, int32_t *next, struct ht_error *
     enum ht_status status = HT_OK;
     int32_t round = 0;
     for (int32_t d = 0; d < m->n; d++) left += m->drafts[d]->n_ops;
+    HT_RESERVE(m->order, m->order_cap, left);
     for (; left > 0 && !status; round++) {
         int32_t before = m->n_ops;
         for (int32_t d = 0; d < m->n; d++) {
