@@ -350,6 +350,12 @@ static bool leaves_the_same(const struct ht_schedule *s, int32_t i, int64_t e)
     return kind == HT_OP_ALL_REDUCE || kind == HT_OP_ALL_GATHER || (kind == HT_OP_REDUCE_SCATTER && !adds);
 }
 
+/* Returns true if ops of a kind leave contents as they are, and are not steps. */
+static bool is_beside(int kind)
+{
+    return kind == HT_OP_FORWARD || kind == HT_OP_RECOMPUTE || kind == HT_OP_VALIDATE;
+}
+
 /* Follows a group, or one op: all members read the contents before it. */
 static enum ht_status check_group(struct walk *w, int32_t first, int32_t end, struct ht_error *err)
 {
@@ -357,7 +363,7 @@ static enum ht_status check_group(struct walk *w, int32_t first, int32_t end, st
     int64_t begin = s->effects_begin[first];
     int32_t of_gradient = -1;
     struct contents of = {0};
-    if (!ht_active(&s->ops[first], w->branch)) return HT_OK;
+    if (!ht_active(&s->ops[first], w->branch) || is_beside(s->ops[first].kind)) return HT_OK;
     HT_RESERVE(w->next, w->next_cap, (size_t)(s->effects_begin[end] - begin) + 1);
     for (int32_t i = first; i < end; i++) {
         enum ht_status status = s->ops[i].kind == HT_OP_OPTIMIZER_STEP ? check_step(w, i, err) : check_half(w, i, err);
