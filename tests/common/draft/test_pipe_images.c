@@ -46,8 +46,9 @@ static int count_images(const struct ht_scenario *sc, const struct ht_pipe_style
 /* Puts stages on the cluster's ranks in a drawn order; the parts of each stay together. */
 static void shuffle(struct ht_layout *l, const struct ht_scenario *sc, uint64_t seed)
 {
-    int64_t place[64], n = l->n_ranks / l->tp;
+    int64_t place[256], n = l->n_ranks / l->tp;
     struct ht_error err = {0};
+    ck_assert_int_le(l->n_ranks, 256);
     for (int64_t i = 0; i < l->n_ranks; i++) place[i] = i;
     for (int64_t i = n - 1; i > 0; i--) {
         int64_t k = (int64_t)ht_random_below(seed, (uint64_t)i, (uint64_t)i + 1);
