@@ -2,8 +2,8 @@
  * Finds drafts that are images of others: the same ops, each on another rank.
  *
  * A draft depends on its pipeline and its member by the size of the pipeline and of its stages, by the part's share of
- * the vocabulary, and by its ranks: their order, which of them share a node, what links they have, and whether they
- * lead their node in a collective. Where all of that is the same, the draft is written once.
+ * the vocabulary, and by its ranks: their order, which of them share a node, what links and shards they have, and
+ * whether they lead their node in a collective. Where all of that is the same, the draft is written once.
  */
 #include "common/draft/pipe_internal.h"
 
@@ -54,8 +54,8 @@ bool ht_pipe_may_have_images(const struct ht_scenario *sc, const struct ht_pipe_
 {
     enum ht_undo_kind undo;
     bool hooks = style->hooks.add_lanes || style->hooks.begin || style->hooks.end;
-    return l->n_replicas * l->members > 1 && !l->stage_begin && l->sharding == HT_SHARD_NONE && !style->slices &&
-           !hooks && ht_pipe_control(sc, style, &undo).mode == HT_CONTROL_NONE;
+    return l->n_replicas * l->members > 1 && !l->stage_begin && !style->slices && !hooks &&
+           ht_pipe_control(sc, style, &undo).mode == HT_CONTROL_NONE;
 }
 
 static struct member member_of(const struct ht_pipe_images *x, int32_t draft)
@@ -140,11 +140,31 @@ static bool same_reductions(const struct ht_pipe_images *x, struct member m, str
     return true;
 }
 
+static bool same_shard(const struct ht_pipe_images *x, int32_t unit, int32_t rank, int32_t of)
+{
+    const struct ht_shard *a = ht_layout_shard(x->layout, unit, of), *b = ht_layout_shard(x->layout, unit, rank);
+    return a->begin == b->begin && a->end == b->end && a->padded == b->padded;
+}
+
+/* Returns true if ranks of both hold as much of each unit, and so do all with whom they share it. */
+static bool same_shards(const struct ht_pipe_images *x, struct member m, struct member of)
+{
+    for (int32_t u = 0; u < x->layout->n_units; u++) {
+        int32_t n = ht_pipe_group(x->holders, u, of.member, x->ranks[0]);
+        ht_pipe_group(x->holders, u, m.member, x->ranks[1]); /* as many */
+        for (int32_t i = 0; i < n; i++)
+            if (!same_shard(x, u, x->ranks[1][i], x->ranks[0][i])) return false;
+        for (int32_t i = 0; i < stages(x, m); i++)
+            if (!same_shard(x, u, rank_of(x, m, i), rank_of(x, of, i))) return false;
+    }
+    return true;
+}
+
 bool ht_pipe_is_image(const struct ht_pipe_images *x, int32_t draft, int32_t of)
 {
     struct member a = member_of(x, of), b = member_of(x, draft);
     return same_pipelines(x, a.replica, b.replica) && same_part(x, a.member, b.member) && same_ranks(x, b, a) &&
-           same_reductions(x, b, a);
+           same_reductions(x, b, a) && same_shards(x, b, a);
 }
 
 /* Returns the resource that is to a rank's image what one of the rank's is to the rank. */
