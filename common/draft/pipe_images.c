@@ -50,12 +50,19 @@ void ht_pipe_images_destroy(struct ht_pipe_images *x)
     free(x);
 }
 
+/* Returns true if slices of boundary tensors are equal for all parts, so that they differ in where they begin alone. */
+static bool slices_are_equal(const struct ht_scenario *sc, const struct ht_pipe_style *style, const struct ht_layout *l)
+{
+    int64_t bytes = ht_unit_input_bytes(&sc->model, 1, sc->micro_batch, sc->seq, sc->numerics.param);
+    return !style->halves && bytes % l->tp == 0;
+}
+
 bool ht_pipe_may_have_images(const struct ht_scenario *sc, const struct ht_pipe_style *style, const struct ht_layout *l)
 {
     enum ht_undo_kind undo;
     bool hooks = style->hooks.add_lanes || style->hooks.begin || style->hooks.end;
-    return l->n_replicas * l->members > 1 && !l->stage_begin && !style->slices && !hooks &&
-           ht_pipe_control(sc, style, &undo).mode == HT_CONTROL_NONE;
+    return l->n_replicas * l->members > 1 && !l->stage_begin && (!style->slices || slices_are_equal(sc, style, l)) &&
+           !hooks && ht_pipe_control(sc, style, &undo).mode == HT_CONTROL_NONE;
 }
 
 static struct member member_of(const struct ht_pipe_images *x, int32_t draft)
@@ -182,6 +189,7 @@ struct ht_image ht_pipe_image(const struct ht_pipe_images *x, int32_t draft, int
     struct member a = member_of(x, of), b = member_of(x, draft);
     struct ht_image image = {.rank_of = ht_alloc_ids(x->layout->n_ranks),
                              .part = b.member,
+                             .parts_on = b.member - a.member,
                              .micro_batches =
                                  replicas[b.replica].first_micro_batch - replicas[a.replica].first_micro_batch,
                              .resource_of = resource_of,

@@ -283,6 +283,10 @@ static int32_t add_row(struct merge *m, int32_t draft, int32_t row)
     turn_label(image, &t->label);
     t->rank = rank_of(image, t->rank);
     if (image && t->parts > 1) t->part = image->part;
+    if (image && ht_is_boundary_shard(t)) {
+        t->shard_begin += image->parts_on * t->bytes;
+        t->shard_end += image->parts_on * t->bytes;
+    }
     return m->out->n_tensors++;
 }
 

@@ -48,12 +48,13 @@ struct ht_merge_stage {
 
 /*
  * A draft may stand for others, its images, which do the same on other ranks: the same pointer is then in several places of
- * the drafts, and their images say how they differ. Images are of drafts without stages of their own, messages across
- * drafts or slices.
+ * the drafts, and their images say how they differ. Images are of drafts without stages of their own and messages across
+ * drafts; slices of boundary tensors are equal for all parts.
  */
 struct ht_image {
     int32_t *rank_of;      /* [n_ranks] the image of a rank that the draft has; NULL: it is the draft itself */
     int32_t part;          /* that the image has of divided tensors */
+    int32_t parts_on;      /* by which it is behind that of the draft */
     int32_t micro_batches; /* by which the image's are later */
     /* Returns the resource that an image takes in place of one that an op of a rank takes. */
     int32_t (*resource_of)(const struct ht_image *image, int32_t rank, int32_t resource);

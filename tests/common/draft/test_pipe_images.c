@@ -107,6 +107,7 @@ START_TEST(the_same_graph)
                                   .recompute = ht_random_below(seed, i++, 2),
                                   .bucket = ht_random_below(seed, i++, 2) ? 100000 : 0,
                                   .blocking_sends = ht_random_below(seed, i++, 2)};
+        y.slices = ht_random_below(seed, i++, 2);
         y.zero = (int32_t)ht_random_below(seed, i++, 3);
         y.reduce_whole = y.zero == 1 && ht_random_below(seed, i++, 2);
         ck_assert_msg(ht_pipe_lay_out(&sc, &y, layout, &err) == HT_OK, "%s", err.text);
