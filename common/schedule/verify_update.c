@@ -22,6 +22,24 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Tensors of momentum, variance and master parameters; most tensors are others. */
+struct states {
+    int32_t *of;
+    int64_t n;
+    size_t cap;
+};
+
+static struct states find_states(const struct ht_schedule *s)
+{
+    struct states states = {0};
+    for (int32_t t = 0; t < s->n_tensors; t++) {
+        enum ht_tensor_class class = s->tensors[t].class;
+        if (class == HT_MOMENTUM || class == HT_VARIANCE || class == HT_MASTER)
+            HT_PUSH(states.of, states.n, states.cap, t);
+    }
+    return states;
+}
+
 /* Counts the steps of each momentum tensor less its undos. An op that updates a tensor in two tiers (a copy written
    through) counts once. */
 static void count_steps(const struct ht_schedule *s, enum ht_when branch, int32_t *steps)
@@ -42,13 +60,15 @@ static void count_steps(const struct ht_schedule *s, enum ht_when branch, int32_
 }
 
 /* Checks point 1 in a branch. */
-static enum ht_status check_branch(const struct ht_schedule *s, enum ht_when branch, struct ht_error *err)
+static enum ht_status check_branch(const struct ht_schedule *s, const struct states *states, enum ht_when branch,
+                                   struct ht_error *err)
 {
     enum ht_status status = HT_OK;
     int32_t *steps = HT_NEW_ARRAY(int32_t, s->n_tensors);
     int32_t want = 1, witness = -1; /* the tensor that fixed `want` in the bad branch */
     count_steps(s, branch, steps);
-    for (int32_t t = 0; t < s->n_tensors && !status; t++) {
+    for (int64_t k = 0; k < states->n && !status; k++) {
+        int32_t t = states->of[k];
         if (s->tensors[t].class != HT_MOMENTUM) continue;
         if (branch == HT_WHEN_BAD && witness < 0) {
             witness = t;
@@ -278,16 +298,16 @@ static enum ht_status add_images(const struct ht_schedule *s, struct bounds *b, 
 }
 
 /* Checks point 3. */
-static enum ht_status check_shards(const struct ht_schedule *s, struct ht_error *err)
+static enum ht_status check_shards(const struct ht_schedule *s, const struct states *states, struct ht_error *err)
 {
     enum ht_status status = HT_OK;
     struct bounds all = {0};
     int32_t parts = 1;
     bool *apart = ht_halves_apart(s);
-    for (int32_t t = 0; t < s->n_tensors && !status; t++) {
+    for (int64_t k = 0; k < states->n && !status; k++) {
+        int32_t t = states->of[k];
         const struct ht_tensor *x = &s->tensors[t];
-        bool state = x->class == HT_MOMENTUM || x->class == HT_VARIANCE || x->class == HT_MASTER;
-        if (!state || x->shard_end <= x->shard_begin || x->label.unit < 0 || x->label.n_units > 1) continue;
+        if (x->shard_end <= x->shard_begin || x->label.unit < 0 || x->label.n_units > 1) continue;
         unsigned half = ht_apart_half(apart, x);
         add_bounds(&all, x, half, x->shard_begin, x->shard_end);
         status = add_images(s, &all, t, half, err);
@@ -315,7 +335,10 @@ enum ht_status ht_rule_updates(const struct ht_schedule *s, int n_branches, stru
     bool steps = s->n_units > 0;
     for (int32_t i = 0; i < s->n_ops && !steps; i++) steps = s->ops[i].kind == HT_OP_OPTIMIZER_STEP;
     if (!steps) return HT_OK; /* a fragment: recovery, inference */
-    for (int b = 0; b < n_branches && !status; b++) status = check_branch(s, ht_branch(b), err);
+    struct states states = find_states(s);
+    for (int b = 0; b < n_branches && !status; b++) status = check_branch(s, &states, ht_branch(b), err);
     for (int b = 0; b < n_branches && !status; b++) status = check_complete(s, ht_branch(b), err);
-    return status ? status : check_shards(s, err);
+    if (!status) status = check_shards(s, &states, err);
+    free(states.of);
+    return status;
 }
