@@ -62,12 +62,13 @@ static void list_touched(struct walk *w, int32_t i)
 {
     const struct ht_schedule *s = w->s;
     w->n_touched = 0;
+    HT_RESERVE(w->touched, w->touched_cap, s->effects_begin[i + 1] - s->effects_begin[i]);
     for (int64_t e = s->effects_begin[i]; e < s->effects_begin[i + 1]; e++) {
         const struct ht_tensor *t = &s->tensors[s->effects[e].tensor];
         bool counts = t->class == HT_ACTIVATION || t->class == HT_CHECKPOINT || t->class == HT_ACT_GRAD;
         if (!counts || s->effects[e].tier != HT_DEVICE || t->sharded) continue;
-        struct touched x = {cell_of(s, &t->label), t->class, s->effects[e].flags, t->label.sub_ops};
-        HT_PUSH(w->touched, w->n_touched, w->touched_cap, x);
+        w->touched[w->n_touched++] =
+            (struct touched){cell_of(s, &t->label), t->class, s->effects[e].flags, t->label.sub_ops};
     }
 }
 
@@ -182,8 +183,8 @@ static enum ht_status check_stream(const struct walk *w, int32_t i, enum ht_tens
 /* Returns true if the residual stream of a whole pass is followed at a cell. */
 static bool is_followed(const struct walk *w, enum ht_tensor_class class, int64_t cell)
 {
-    int64_t unit = cell / w->s->n_micro_batches;
-    return unit > 0 && unit < w->s->n_units && (class == HT_ACT_GRAD ? w->dinput : w->input)[cell];
+    int64_t first = w->s->n_micro_batches, end = (int64_t)w->s->n_units * first; /* of unit 1, behind the last */
+    return cell >= first && cell < end && (class == HT_ACT_GRAD ? w->dinput : w->input)[cell];
 }
 
 /* Checks the part of a pass, or of a half, in the residual stream. The coverage rule proves that there is a unit behind
