@@ -58,11 +58,13 @@ struct planner {
     const struct ht_settings *settings;
     struct autohet_measured measured;
     struct autohet_candidates all;
-    int64_t reserve_bytes; /* of every GPU: what (4c) did not know of */
+    struct ht_candidate first; /* the first of them, proved */
+    int64_t reserve_bytes;     /* of every GPU: what (4c) did not know of */
 };
 
 static void free_candidates(struct planner *q)
 {
+    ht_candidate_free(&q->first);
     autohet_candidates_free(&q->all);
     autohet_measured_free(&q->measured);
 }
@@ -153,29 +155,26 @@ static void set_variables(const struct planner *q, const struct autohet_candidat
     free(place);
 }
 
-/* Proves a candidate and, if `ns` is given, simulates it. *short_bytes: what its fullest GPU lacks. */
-static enum ht_status examine(const struct planner *q, const struct autohet_candidate *c, struct ht_error *err,
-                              int64_t *short_bytes, int64_t *ns)
+/* Builds and proves a candidate. The caller frees *out. */
+static enum ht_status prove(const struct planner *q, const struct autohet_candidate *c, struct ht_error *err,
+                            struct ht_candidate *out)
 {
     struct ht_plan plan = {0};
-    struct ht_candidate x = {0};
+    *out = (struct ht_candidate){0};
     set_variables(q, c, &plan);
     enum ht_status status = autohet_check(q->scenario, &plan, err);
-    if (!status) status = ht_candidate_prove(q->self, q->scenario, &plan, err, &x);
-    *short_bytes = ht_candidate_needs(&x).short_bytes[HT_DEVICE];
-    if (!status && ns) status = ht_candidate_simulate(&x, q->scenario, q->profile, err, ns);
-    ht_candidate_free(&x);
+    if (!status) status = ht_candidate_prove(q->self, q->scenario, &plan, err, out);
     ht_plan_free(&plan);
     return status;
 }
 
-/* Finds the candidates of which the first one fits. */
+/* Finds the candidates of which the first one fits, and keeps that. */
 static enum ht_status find_fitting(struct planner *q, struct ht_error *err)
 {
     for (int round = 0;; round++) {
-        int64_t lacks = 0;
         enum ht_status status = find_candidates(q, err);
-        if (!status) status = examine(q, &q->all.list[0], err, &lacks, NULL);
+        if (!status) status = prove(q, &q->all.list[0], err, &q->first);
+        int64_t lacks = ht_candidate_needs(&q->first).short_bytes[HT_DEVICE];
         if (status != HT_INFEASIBLE || lacks == 0 || round == ROUNDS) return status;
         q->reserve_bytes += lacks;
         free_candidates(q);
@@ -205,6 +204,16 @@ static void record_inputs(const struct planner *q, const struct autohet_candidat
     ht_plan_input(out, "plans compared", "", q->all.n);
 }
 
+/* Proves and simulates candidate i. The first one is proved already. */
+static enum ht_status examine(const struct planner *q, int32_t i, struct ht_error *err, int64_t *ns)
+{
+    struct ht_candidate x = {0};
+    enum ht_status status = i ? prove(q, &q->all.list[i], err, &x) : HT_OK;
+    if (!status) status = ht_candidate_simulate(i ? &x : &q->first, q->scenario, q->profile, err, ns);
+    ht_candidate_free(&x);
+    return status;
+}
+
 /* Simulates the best few. *chosen: the first, or with choose=1 the fastest; *off: its time by eq. (1) over the simulated one,
    less 1. */
 static enum ht_status simulate(const struct planner *q, struct ht_plan *out, struct ht_error *err, int32_t *chosen,
@@ -214,10 +223,10 @@ static enum ht_status simulate(const struct planner *q, struct ht_plan *out, str
     bool choose = ht_setting(q->settings, "choose", 0);
     for (int32_t i = 0; i < q->all.n && i < n; i++) {
         const struct autohet_candidate *c = &q->all.list[i];
-        int64_t lacks, ns = 0;
+        int64_t ns = 0;
         char name[32];
         struct ht_error why;
-        enum ht_status status = examine(q, c, &why, &lacks, &ns);
+        enum ht_status status = examine(q, i, &why, &ns);
         if (status == HT_INFEASIBLE) continue;
         if (status) return ht_fail(err, status, "%s", why.text);
         snprintf(name, sizeof name, "simulated %d: tp %d, D %d", i + 1, c->degree->tp, c->n_groups);

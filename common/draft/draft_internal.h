@@ -11,6 +11,13 @@
         -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1                                                 \
     }
 
+/* Scratch of a pass over a kind of unit. */
+struct ht_draft_scratch {
+    const struct ht_scenario *scenario; /* with the model, or the part of it; NULL: none known */
+    unsigned sub_ops;
+    int64_t bytes;
+};
+
 /* State that a draft keeps for itself. In the flags of a program see struct ht_program. */
 struct ht_draft_state {
     struct ht_scenario
@@ -32,6 +39,9 @@ struct ht_draft_state {
     int32_t slot, ahead;   /* op before the current slot, and op before the previous slot; or -1 */
     int32_t pending_reduce;     /* unit last passed to ht_draft_wait_reduced, or -1 */
     int32_t held_unit, held_mb; /* RS(u,j) that is held back until the next unit's AG is appended; or -1 */
+
+    struct ht_draft_scratch scratch[HT_UNIT_HEAD + 1]
+                                   [2]; /* of the last passes over each kind of unit, forward and backward */
 
     struct ht_blocking_edges edges;
     bool ends_blocked; /* the mark of these is to be set to the iteration's last op */

@@ -59,16 +59,12 @@ static bool match(struct folding *f, int32_t of, int32_t image)
 static bool match_links(struct folding *f, int32_t rank, int32_t image)
 {
     const struct ht_links *a = &f->links[rank], *b = &f->links[image];
-    const int32_t of[] = {a->pcie_d2h,   a->pcie_h2d,  a->switch_d2h,  a->switch_h2d, a->nvlink_out, a->nvlink_in,
-                          a->staged_out, a->staged_in, a->message_out, a->message_in, a->cores,      a->dram,
-                          a->nic_out,    a->nic_in,    a->disk_read,   a->disk_write};
-    const int32_t images[] = {b->pcie_d2h,   b->pcie_h2d,  b->switch_d2h,  b->switch_h2d, b->nvlink_out, b->nvlink_in,
-                              b->staged_out, b->staged_in, b->message_out, b->message_in, b->cores,      b->dram,
-                              b->nic_out,    b->nic_in,    b->disk_read,   b->disk_write};
-    for (size_t i = 0; i < HT_COUNT(of); i++)
+    int32_t of[HT_LINKS], images[HT_LINKS];
+    ht_links_list(a, of);
+    ht_links_list(b, images);
+    for (int i = 0; i < HT_LINKS; i++)
         if (!match(f, of[i], images[i])) return false;
-    return a->host_cores == b->host_cores && a->write_weight == b->write_weight && a->emulated == b->emulated &&
-           a->one_core == b->one_core;
+    return ht_links_alike(a, b);
 }
 
 static bool same_spaces(const struct folding *f, int32_t rank, int32_t image)

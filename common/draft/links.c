@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* ---- capacities ------------------------------------------------------------------------------------------------ */
 
@@ -164,6 +165,21 @@ struct ht_links *ht_links_add(struct ht_schedule *s, const struct ht_cluster *cl
         add_rank(s, cluster, host_lanes || s->n_ranks > 1, r, nth, &links[r]);
     }
     return links;
+}
+
+void ht_links_list(const struct ht_links *p, int32_t list[HT_LINKS])
+{
+    const int32_t all[HT_LINKS] = {p->pcie_d2h,    p->pcie_h2d,   p->switch_d2h, p->switch_h2d,
+                                   p->nvlink_out,  p->nvlink_in,  p->staged_out, p->staged_in,
+                                   p->message_out, p->message_in, p->cores,      p->dram,
+                                   p->nic_out,     p->nic_in,     p->disk_read,  p->disk_write};
+    memcpy(list, all, sizeof all);
+}
+
+bool ht_links_alike(const struct ht_links *a, const struct ht_links *b)
+{
+    return a->host_cores == b->host_cores && a->write_weight == b->write_weight && a->emulated == b->emulated &&
+           a->one_core == b->one_core;
 }
 
 /* ---- what an op takes ------------------------------------------------------------------------------------------ */

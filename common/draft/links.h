@@ -38,6 +38,12 @@ struct ht_links {
     bool leads;    /* first real device of its node: a collective's bytes cross the NIC once per node, as in a ring */
 };
 
+/* Lists the resources of a rank, in one order for all; -1 where it has none. */
+enum { HT_LINKS = 16 };
+void ht_links_list(const struct ht_links *p, int32_t list[HT_LINKS]);
+/* Returns true if ops of two ranks take as much, of whatever resources. */
+bool ht_links_alike(const struct ht_links *a, const struct ht_links *b);
+
 /* Returns a graph without rows and ops: the cluster's ranks, nodes and capacities, and the units and micro-batches of
    the whole iteration. A node without SSDs has no disk capacity. */
 struct ht_schedule *ht_links_schedule(const struct ht_scenario *scenario, const char *name);

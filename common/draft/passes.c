@@ -86,15 +86,25 @@ static void read_param(struct ht_draft *g, int32_t unit, int32_t mb, enum use us
     on_device(g, g->param[unit], g->cast_on_use[unit] ? HT_PRODUCE | HT_RELEASE : HT_NEED);
 }
 
-/* Adds the scratch of a unit's pass, or of a block's over some sub-ops. */
+/* Returns the bytes of scratch of a unit's pass, or of a block's over some sub-ops; mostly those of the last one over this kind. */
+static int64_t scratch_bytes(struct ht_draft *g, int32_t unit, unsigned sub_ops, bool backward)
+{
+    const struct ht_scenario *sc = g->scenario;
+    struct ht_draft_scratch *known = &g->state->scratch[ht_draft_kind(g, unit)][backward];
+    enum ht_dtype act = sc->numerics.param;
+    if (known->scenario == sc && known->sub_ops == sub_ops) return known->bytes;
+    int64_t bytes =
+        sub_ops == HT_ALL_SUB_OPS
+            ? ht_unit_workspace_bytes(&sc->model, ht_draft_unit(g, unit), g->micro_batch, sc->seq, act, backward)
+            : ht_block_workspace_bytes(&sc->model, sub_ops, g->micro_batch, sc->seq, act, backward);
+    *known = (struct ht_draft_scratch){sc, sub_ops, bytes};
+    return bytes;
+}
+
+/* Adds the scratch of a pass. */
 static void scratch(struct ht_draft *g, int32_t unit, int32_t mb, unsigned sub_ops, bool backward)
 {
-    const struct ht_model *m = &g->scenario->model;
-    int64_t seq = g->scenario->seq;
-    enum ht_dtype act = g->scenario->numerics.param;
-    int64_t bytes = sub_ops == HT_ALL_SUB_OPS
-                        ? ht_unit_workspace_bytes(m, ht_draft_unit(g, unit), g->micro_batch, seq, act, backward)
-                        : ht_block_workspace_bytes(m, sub_ops, g->micro_batch, seq, act, backward);
+    int64_t bytes = scratch_bytes(g, unit, sub_ops, backward);
     on_device(g, ht_draft_row(g, HT_WORKSPACE, unit, mb, bytes), HT_PRODUCE | HT_RELEASE);
 }
 

@@ -310,32 +310,56 @@ struct builder {
 static const char *differ(void *context)
 {
     const struct builder *b = context;
-    const struct ht_pipe_style *style = b->style;
-    const struct ht_layout *layout = b->holders->layout;
-    const char *why = "pipelines have other stages";
-    for (int32_t k = 1; k < layout->n_replicas; k++) {
-        struct ht_pipe_shape shape = ht_pipe_replica_shape(style, &layout->replicas[k]);
-        for (int32_t q = 0; q <= ht_pipe_backward_stages(&shape); q++)
-            if (ht_pipe_first_unit_in(b->scenario, style, k, q) != ht_pipe_first_unit_in(b->scenario, style, 0, q))
-                return why;
-        if (style->transposed && style->transposed[k] != style->transposed[0]) return why;
-    }
+    for (int32_t k = 1; k < b->holders->layout->n_replicas; k++)
+        if (!ht_pipe_are_alike(b->scenario, b->style, b->holders->layout, 0, k)) return "pipelines have other stages";
     return NULL;
 }
 
-/* Writes and merges the drafts of the first n pipelines. context: struct builder. */
-static enum ht_status write_some(void *context, int32_t n, struct ht_error *err, struct ht_schedule **out)
+/* Returns the first of n drafts of which the next one is an image; -1: it has to be written. */
+static int32_t find_original(const struct ht_pipe_images *images, const struct ht_image *image_of, int32_t n)
 {
-    const struct builder *b = context;
+    for (int32_t i = 0; i < n && images; i++)
+        if (!image_of[i].rank_of && ht_pipe_is_image(images, n, i)) return i;
+    return -1;
+}
+
+/* Writes n drafts; one that is an image of another one is that, with its image. *drafts: as far as that succeeds. */
+static enum ht_status write_drafts(const struct builder *b, const struct ht_pipe_images *images, int32_t n,
+                                   struct ht_error *err, struct ht_schedule **drafts, struct ht_image *image_of)
+{
     int32_t each = b->holders->layout->members;
     enum ht_status status = HT_OK;
-    struct ht_schedule **drafts = HT_NEW_ARRAY(struct ht_schedule *, n * each);
-    for (int32_t i = 0; i < n * each && !status; i++)
-        status = write_draft(b->scenario, b->style, b->holders, i / each, i % each, b->name, i ? &drafts[i - 1] : NULL,
-                             err, &drafts[i]);
-    struct ht_merge_stage *stages = b->holders->layout->per_pass > 1 ? stages_of_ranks(b->holders->layout) : NULL;
-    status = ht_schedule_join_stages(drafts, n * each, each, stages, status, err, out);
+    for (int32_t i = 0; i < n && !status; i++) {
+        struct ht_schedule *const *before = i ? &drafts[i - 1] : NULL;
+        int32_t of = find_original(images, image_of, i);
+        if (of < 0) {
+            status =
+                write_draft(b->scenario, b->style, b->holders, i / each, i % each, b->name, before, err, &drafts[i]);
+            continue;
+        }
+        drafts[i] = drafts[of];
+        image_of[i] = ht_pipe_image(images, i, of);
+    }
+    return status;
+}
+
+/* Writes and merges the drafts of the first pipelines. context: struct builder. */
+static enum ht_status write_some(void *context, int32_t pipelines, struct ht_error *err, struct ht_schedule **out)
+{
+    const struct builder *b = context;
+    const struct ht_layout *layout = b->holders->layout;
+    int32_t each = layout->members, n = pipelines * each;
+    bool may = n > 1 && ht_pipe_may_have_images(b->scenario, b->style, layout);
+    struct ht_pipe_images *images = may ? ht_pipe_images_create(b->scenario, b->style, b->holders) : NULL;
+    struct ht_schedule **drafts = HT_NEW_ARRAY(struct ht_schedule *, n);
+    struct ht_image *image_of = HT_NEW_ARRAY(struct ht_image, n);
+    enum ht_status status = write_drafts(b, images, n, err, drafts, image_of);
+    struct ht_merge_stage *stages = layout->per_pass > 1 ? stages_of_ranks(layout) : NULL;
+    status = ht_schedule_join_drafts(drafts, image_of, n, each, stages, status, err, out);
+    for (int32_t i = 0; i < n; i++) free(image_of[i].rank_of);
+    free(image_of);
     free(stages);
+    ht_pipe_images_destroy(images);
     return status;
 }
 

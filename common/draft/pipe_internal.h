@@ -4,6 +4,7 @@
 
 #include "common/draft/draft_internal.h"
 #include "common/draft/pipe.h"
+#include "common/schedule/merge.h"
 
 /* A run of consecutive passes of a rank over the same stage, during which its parameters stay. */
 struct ht_pipe_visit {
@@ -130,7 +131,7 @@ static inline int32_t ht_pipe_add_lane(struct ht_pipe *g, const char *name, enum
  * The files of the builder; each calls only those below it:
  *
  *                     pipe.c                  the graph: passes in the order of the ideal schedule
- *       pipe_passes.c
+ *       pipe_passes.c         pipe_images.c   drafts that are written once
  *     pipe_gradients.c   pipe_transfers.c
  *                 pipe_stages.c               who has and reads which units
  */
@@ -141,6 +142,9 @@ static inline int32_t ht_pipe_add_lane(struct ht_pipe *g, const char *name, enum
 struct ht_pipe_shape ht_pipe_replica_shape(const struct ht_pipe_style *y, const struct ht_replica *x);
 /* Returns the first unit of backward stage q of pipeline k; of the number of stages the number of units. */
 int32_t ht_pipe_first_unit_in(const struct ht_scenario *sc, const struct ht_pipe_style *y, int32_t k, int32_t q);
+/* Returns true if pipelines a and b have the same units in every stage, and rearrange the same of their gradients. */
+bool ht_pipe_are_alike(const struct ht_scenario *sc, const struct ht_pipe_style *style, const struct ht_layout *l,
+                       int32_t a, int32_t b);
 /* Finds the ranks that step each unit; the caller frees the array. */
 struct ht_pipe_holders ht_pipe_find_holders(const struct ht_scenario *scenario, const struct ht_pipe_style *style,
                                             const struct ht_layout *layout);
@@ -181,6 +185,20 @@ static inline bool ht_pipe_scatters(const struct ht_pipe *g)
 {
     return g->d.sharded && g->style->zero == 2;
 }
+
+/* ---- pipe_images.c --------------------------------------------------------------------------------------------- */
+
+struct ht_pipe_images;
+/* Returns true if a layout's drafts may be images of each other. */
+bool ht_pipe_may_have_images(const struct ht_scenario *sc, const struct ht_pipe_style *style,
+                             const struct ht_layout *l);
+struct ht_pipe_images *ht_pipe_images_create(const struct ht_scenario *sc, const struct ht_pipe_style *style,
+                                             const struct ht_pipe_holders *holders);
+void ht_pipe_images_destroy(struct ht_pipe_images *x); /* accepts NULL */
+/* Returns true if a draft, by its number, is an image of another one. */
+bool ht_pipe_is_image(const struct ht_pipe_images *x, int32_t draft, int32_t of);
+/* Returns how it differs, which stays valid as long as x does; the caller frees rank_of. */
+struct ht_image ht_pipe_image(const struct ht_pipe_images *x, int32_t draft, int32_t of);
 
 /* ---- pipe_passes.c --------------------------------------------------------------------------------------------- */
 

@@ -94,6 +94,15 @@ int32_t ht_pipe_first_unit_in(const struct ht_scenario *sc, const struct ht_pipe
     return first_unit(sc, y, blocks_of(sc, y, k), stages_of(y, &x), q);
 }
 
+bool ht_pipe_are_alike(const struct ht_scenario *sc, const struct ht_pipe_style *style, const struct ht_layout *l,
+                       int32_t a, int32_t b)
+{
+    struct ht_pipe_shape shape = ht_pipe_replica_shape(style, &l->replicas[b]);
+    for (int32_t q = 0; q <= ht_pipe_backward_stages(&shape) && a != b; q++)
+        if (ht_pipe_first_unit_in(sc, style, b, q) != ht_pipe_first_unit_in(sc, style, a, q)) return false;
+    return !style->transposed || style->transposed[a] == style->transposed[b];
+}
+
 /* Checks that the blocks have one element per stage, of all pipelines or of each, and that each pipeline has the
    model's. */
 static enum ht_status check_blocks(const struct ht_scenario *sc, const struct ht_pipe_style *y, struct ht_error *err)

@@ -154,8 +154,8 @@ static struct ht_pipe_message message(struct ht_pipe *g, struct route r, int32_t
         struct ht_work w = {.kind = kind, .where = HT_LANE_P2P, .tp = 1, .ranks = 2, .bytes = bytes, .free = free};
         if (r.times) w.bytes = r.times * input_bytes(g) * bytes / g->d.schedule->tensors[tensor].bytes;
         ids[receives] = ht_add_op(g->d.schedule, kind, receives ? in : out, about, ht_add_work(g->d.schedule, &w));
-        ht_op_name(g->d.schedule, "%c%d.%d", letter, about.unit,
-                   about.micro_batch - ht_pipe_replica(g)->first_micro_batch);
+        ht_op_number(g->d.schedule, (const char[]){letter, 0}, about.unit,
+                     about.micro_batch - ht_pipe_replica(g)->first_micro_batch);
         ht_op_match(g->d.schedule, g->match);
         if (across) ht_op_across(g->d.schedule, receives ? r.from_member : r.to_member);
         ht_op_after(g->d.schedule, after);
@@ -252,7 +252,7 @@ void ht_pipe_join_boundary(struct ht_pipe *g, int32_t rank, int32_t tensor, int3
     for (int32_t i = 0; i < slices.n; i++) bytes -= s->tensors[slices.first + i].bytes;
     struct ht_work w = {.kind = HT_OP_ALL_GATHER, .where = HT_LANE_COLLECTIVE, .tp = 1, .ranks = n, .bytes = bytes};
     int32_t op = ht_add_op(s, HT_OP_ALL_GATHER, g->lanes[rank].slices, about, ht_add_work(s, &w));
-    ht_op_name(s, "A%c%d.%d", s->tensors[tensor].class == HT_ACT_GRAD ? 'D' : 'X', about.unit, mb);
+    ht_op_number(s, s->tensors[tensor].class == HT_ACT_GRAD ? "AD" : "AX", about.unit, mb);
     ht_op_match(s, g->match++);
     ht_op_after(s, g->computed[rank]);
     for (int32_t i = 0; i < slices.n; i++) ht_op_effect(s, slices.first + i, HT_DEVICE, HT_NEED | HT_RELEASE);

@@ -98,7 +98,7 @@ void ht_zero_all_gather_over(struct ht_draft *g, int32_t unit, bool takes_part, 
     struct ht_schedule *s = g->schedule;
     collective(g, HT_OP_ALL_GATHER, g->lanes->gather, unit, g->scenario->numerics.param,
                traffic(g, unit, takes_part, group), even_traffic(g, unit, group), group);
-    ht_op_name(s, "AG%d", ht_draft_unit(g, unit));
+    ht_op_number(s, "AG", ht_draft_unit(g, unit), -1);
     ht_op_after(s, g->state->ahead);
     if (g->cast_on_use[unit]) ht_op_effect(s, g->master[unit], HT_DEVICE, HT_NEED);
     ht_op_effect(s, g->param[unit], HT_DEVICE, g->cast_on_use[unit] ? HT_PRODUCE | HT_RELEASE : HT_NEED);
@@ -122,9 +122,9 @@ void ht_zero_reduce_scatter_over(struct ht_draft *g, int32_t unit, int32_t mb, c
     collective(g, HT_OP_REDUCE_SCATTER, g->lanes->reduce, unit, once ? n->accumulate : n->reduce,
                traffic(g, unit, whole >= 0, group), even_traffic(g, unit, group), group);
     if (g->n_mb > 1 && !once)
-        ht_op_name(s, "RS%d.%d", of, mb);
+        ht_op_number(s, "RS", of, mb);
     else
-        ht_op_name(s, "RS%d", of);
+        ht_op_number(s, "RS", of, -1);
     if (whole >= 0) ht_op_effect(s, whole, HT_DEVICE, HT_NEED | HT_RELEASE);
     ht_op_effect(s, mb && !once ? g->grad_mb[at] : g->grad[unit], HT_DEVICE, HT_PRODUCE);
 }
@@ -161,7 +161,7 @@ void ht_zero_all_reduce(struct ht_draft *g, int32_t unit, int32_t n, const struc
     collective(g, HT_OP_ALL_REDUCE, g->lanes->reduce, unit, g->rounds > 1 ? x->accumulate : x->reduce, elements, 0,
                group);
     s->ops[s->n_ops - 1].label.n_units = n;
-    ht_op_name(s, "AR%d", ht_draft_unit(g, unit));
+    ht_op_number(s, "AR", ht_draft_unit(g, unit), -1);
     for (int32_t u = unit; u < unit + n; u++) ht_op_effect(s, g->grad[u], HT_DEVICE, HT_UPDATE);
 }
 

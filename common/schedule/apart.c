@@ -11,28 +11,32 @@ bool ht_is_unit_state(const struct ht_tensor *t)
     return is_state && t->label.unit >= 0 && t->label.n_units <= 1;
 }
 
+/* What the tensors of a unit say of its halves. */
+struct halves {
+    int32_t attention, mlp; /* parts; 0: the half has no tensor of its own */
+    int32_t copies;         /* momenta of the attention half, less those of the MLP half */
+};
+
 bool *ht_halves_apart(const struct ht_schedule *s)
 {
     int32_t n = s->n_units; /* a graph may have tensors of units, and no units */
-    for (int32_t i = 0; i < s->n_tensors; i++)
+    for (int32_t i = 0; i < s->n_tensors && !s->n_units; i++)
         if (s->tensors[i].label.unit >= n) n = s->tensors[i].label.unit + 1;
     bool *apart = HT_NEW_ARRAY(bool, n);
-    int32_t *parts = HT_NEW_ARRAY(int32_t, n);  /* of the attention half; 0: none seen */
-    int32_t *copies = HT_NEW_ARRAY(int32_t, n); /* momenta of the attention half, less those of the MLP half */
-    for (int mlp = 0; mlp < 2; mlp++)
-        for (int32_t i = 0; i < s->n_tensors; i++) {
-            const struct ht_tensor *t = &s->tensors[i];
-            if (!ht_is_unit_state(t) || t->label.sub_ops != (mlp ? HT_MLP_HALF : HT_ATTENTION_HALF)) continue;
-            int32_t *attention = &parts[t->label.unit];
-            if (t->class == HT_MOMENTUM) copies[t->label.unit] += mlp ? -1 : 1;
-            if (!mlp)
-                *attention = t->parts;
-            else
-                apart[t->label.unit] |= *attention && *attention != t->parts;
-        }
-    for (int32_t u = 0; u < n; u++) apart[u] |= parts[u] && copies[u];
-    free(parts);
-    free(copies);
+    struct halves *halves = HT_NEW_ARRAY(struct halves, n);
+    for (int32_t i = 0; i < s->n_tensors; i++) {
+        const struct ht_tensor *t = &s->tensors[i];
+        if (t->label.sub_ops != HT_ATTENTION_HALF && t->label.sub_ops != HT_MLP_HALF) continue;
+        if (!ht_is_unit_state(t)) continue;
+        bool mlp = t->label.sub_ops == HT_MLP_HALF;
+        *(mlp ? &halves[t->label.unit].mlp : &halves[t->label.unit].attention) = t->parts;
+        if (t->class == HT_MOMENTUM) halves[t->label.unit].copies += mlp ? -1 : 1;
+    }
+    for (int32_t u = 0; u < n; u++) {
+        const struct halves *h = &halves[u];
+        apart[u] = h->attention && ((h->mlp && h->attention != h->mlp) || h->copies);
+    }
+    free(halves);
     return apart;
 }
 

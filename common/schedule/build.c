@@ -114,30 +114,27 @@ void ht_op_name(struct ht_schedule *s, const char *fmt, ...)
     ht_copy_name(op->name, sizeof op->name, text);
 }
 
-/* Writes a number >= 0 at `at`. Returns one past its end. */
-static char *put_number(char *at, int32_t number)
+/* Writes a number >= 0 at `at`, as far as there is room up to `end`. Returns one past what it has written. */
+static char *put_number(char *at, const char *end, int32_t number)
 {
     char digits[12];
     int n = 0;
     do digits[n++] = (char)('0' + number % 10);
     while (number /= 10);
-    while (n) *at++ = digits[--n];
+    while (n && at < end) *at++ = digits[--n];
     return at;
 }
 
 void ht_op_number(struct ht_schedule *s, const char *letters, int32_t number, int32_t micro_batch)
 {
-    struct ht_op *op = last(s);
-    size_t n = strlen(letters);
-    char text[64] = "", *at = text + n;
-    assert(n < 32 && number >= 0);
-    memcpy(text, letters, n);
-    at = put_number(at, number);
-    if (micro_batch >= 0) {
-        *at++ = '.';
-        put_number(at, micro_batch);
-    }
-    ht_copy_name(op->name, sizeof op->name, text);
+    char *name = last(s)->name, *at = name, *end = name + sizeof s->ops->name - 1;
+    assert(number >= 0);
+    memset(name, 0, sizeof s->ops->name);
+    while (*letters && at < end) *at++ = *letters++;
+    at = put_number(at, end, number);
+    if (micro_batch < 0 || at == end) return;
+    *at++ = '.';
+    put_number(at, end, micro_batch);
 }
 
 /* Appends `op` to the last op's list (deps or prev) unless the list has it. */

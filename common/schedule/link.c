@@ -106,7 +106,7 @@ static bool is_exclusive(struct ht_effect e)
     return (e.flags & (HT_PRODUCE | HT_UPDATE | HT_RELEASE)) != 0;
 }
 
-static void wait_for(struct walk *w, struct edges *edges, int32_t op, int32_t residency, bool exclusive)
+static inline void wait_for(struct walk *w, struct edges *edges, int32_t op, int32_t residency, bool exclusive)
 {
     const struct state *st = &w->states[residency];
     bool readers = st->fifo_readers >= 0 || st->any_readers >= 0;
@@ -121,7 +121,7 @@ static void wait_for(struct walk *w, struct edges *edges, int32_t op, int32_t re
     }
 }
 
-static void apply(struct walk *w, int32_t op, int32_t residency, bool exclusive)
+static inline void apply(struct walk *w, int32_t op, int32_t residency, bool exclusive)
 {
     struct state *st = &w->states[residency];
     if (exclusive) {
@@ -140,6 +140,19 @@ static void apply(struct walk *w, int32_t op, int32_t residency, bool exclusive)
     HT_PUSH(w->readers, w->n_readers, w->readers_cap, reader);
 }
 
+/* Makes an op wait by the state before it, or enters its accesses into the state, or both. */
+static inline void access(struct walk *w, struct edges *edges, int32_t op, bool waits, bool enters)
+{
+    const struct ht_schedule *s = w->s;
+    if (!ht_active(&s->ops[op], w->branch)) return;
+    for (int64_t e = s->effects_begin[op]; e < s->effects_begin[op + 1]; e++) {
+        int32_t residency = w->residencies->of_effect[e];
+        bool exclusive = is_exclusive(s->effects[e]);
+        if (waits) wait_for(w, edges, op, residency, exclusive);
+        if (enters) apply(w, op, residency, exclusive);
+    }
+}
+
 static void walk_branch(struct walk *w, struct edges *edges)
 {
     const struct ht_schedule *s = w->s;
@@ -148,17 +161,9 @@ static void walk_branch(struct walk *w, struct edges *edges)
         w->states[i] = (struct state){.writer = -1, .fifo_readers = -1, .any_readers = -1};
     for (int32_t first = 0, end; first < s->n_ops; first = end) {
         end = ht_group_end(s, first);
-        for (int pass = 0; pass < 2; pass++)
-            for (int32_t op = first; op < end; op++) {
-                if (!ht_active(&s->ops[op], w->branch)) continue;
-                for (int64_t e = s->effects_begin[op]; e < s->effects_begin[op + 1]; e++) {
-                    int32_t residency = w->residencies->of_effect[e];
-                    if (pass == 0)
-                        wait_for(w, edges, op, residency, is_exclusive(s->effects[e]));
-                    else
-                        apply(w, op, residency, is_exclusive(s->effects[e]));
-                }
-            }
+        bool alone = end == first + 1; /* an op has one access to a residency */
+        for (int32_t op = first; op < end; op++) access(w, edges, op, true, alone);
+        for (int32_t op = first; op < end && !alone; op++) access(w, edges, op, false, true);
     }
 }
 

@@ -22,6 +22,7 @@ struct row_of_draft {
 
 struct merge {
     struct ht_schedule *const *drafts;
+    const struct ht_image *images; /* [n], or NULL */
     int32_t n, parts;
     const struct ht_merge_stage *stages; /* [ranks], or NULL */
     struct taken *order;                 /* [n_ops] of the graph */
@@ -38,6 +39,24 @@ struct merge {
     int32_t *first_group;        /* [n] number of a draft's group 0 in the graph */
     struct ht_schedule *out;
 };
+
+/* ---- images --------------------------------------------------------------------------------------------------- */
+
+/* Returns how a draft differs from the one that is written; NULL: it is that. */
+static const struct ht_image *image_of(const struct ht_image *images, int32_t draft)
+{
+    return images && images[draft].rank_of ? &images[draft] : NULL;
+}
+
+static int32_t rank_of(const struct ht_image *image, int32_t rank)
+{
+    return image ? image->rank_of[rank] : rank;
+}
+
+static void turn_label(const struct ht_image *image, struct ht_label *l)
+{
+    if (image && l->micro_batch >= 0) l->micro_batch += image->micro_batches;
+}
 
 /* ---- order ----------------------------------------------------------------------------------------------------- */
 
@@ -129,7 +148,8 @@ static int by_rank(const void *x, const void *y, void *arg)
 {
     const struct taken *a = x, *b = y;
     const struct merge *m = arg;
-    int32_t i = ht_op_rank(m->drafts[a->draft], a->op), k = ht_op_rank(m->drafts[b->draft], b->op);
+    int32_t i = rank_of(image_of(m->images, a->draft), ht_op_rank(m->drafts[a->draft], a->op));
+    int32_t k = rank_of(image_of(m->images, b->draft), ht_op_rank(m->drafts[b->draft], b->op));
     return (i > k) - (i < k);
 }
 
@@ -173,6 +193,7 @@ static enum ht_status take_all(struct merge *m, int32_t *next, struct ht_error *
     enum ht_status status = HT_OK;
     int32_t round = 0;
     for (int32_t d = 0; d < m->n; d++) left += m->drafts[d]->n_ops;
+    HT_RESERVE(m->order, m->order_cap, left);
     for (; left > 0 && !status; round++) {
         int32_t before = m->n_ops;
         for (int32_t d = 0; d < m->n; d++) {
@@ -218,7 +239,7 @@ static void create(struct merge *m)
         assert(m->drafts[d]->n_resources == first->n_resources);
         for (int32_t i = 0; i < m->drafts[d]->n_lanes; i++) {
             const struct ht_lane *l = &m->drafts[d]->lanes[i];
-            ht_add_lane(m->out, l->name, l->kind, l->rank, l->order);
+            ht_add_lane(m->out, l->name, l->kind, rank_of(image_of(m->images, d), l->rank), l->order);
         }
     }
 }
@@ -253,6 +274,22 @@ static void join_shared(struct merge *m)
     }
 }
 
+/* Adds a draft's row to the graph, whose table has room for it. */
+static int32_t add_row(struct merge *m, int32_t draft, int32_t row)
+{
+    const struct ht_image *image = image_of(m->images, draft);
+    struct ht_tensor *t = &m->out->tensors[m->out->n_tensors];
+    *t = m->drafts[draft]->tensors[row];
+    turn_label(image, &t->label);
+    t->rank = rank_of(image, t->rank);
+    if (image && t->parts > 1) t->part = image->part;
+    if (image && ht_is_boundary_shard(t)) {
+        t->shard_begin += image->parts_on * t->bytes;
+        t->shard_end += image->parts_on * t->bytes;
+    }
+    return m->out->n_tensors++;
+}
+
 static void add_rows(struct merge *m)
 {
     int32_t most = 0, most_residents = 0;
@@ -264,8 +301,7 @@ static void add_rows(struct merge *m)
     }
     for (int32_t i = 0; i < most; i++)
         for (int32_t d = 0; d < m->n; d++)
-            if (i < m->drafts[d]->n_tensors && is_own(m, d, i))
-                m->new_row[d][i] = ht_add_tensor(m->out, m->drafts[d]->tensors[i]);
+            if (i < m->drafts[d]->n_tensors && is_own(m, d, i)) m->new_row[d][i] = add_row(m, d, i);
     for (int32_t d = 0; d < m->n && m->n_shared; d++)
         for (int32_t i = 0; i < m->drafts[d]->n_tensors; i++) {
             struct row_of_draft own = owner_of(m, d, i);
@@ -275,7 +311,7 @@ static void add_rows(struct merge *m)
         for (int32_t d = 0; d < m->n; d++) {
             if (i >= m->drafts[d]->n_residents) continue;
             const struct ht_resident *r = &m->drafts[d]->residents[i];
-            ht_add_resident(m->out, m->new_row[d][r->tensor], r->tier, r->rank);
+            ht_add_resident(m->out, m->new_row[d][r->tensor], r->tier, rank_of(image_of(m->images, d), r->rank));
         }
 }
 
@@ -299,12 +335,18 @@ static void add_effects(struct merge *m, int32_t draft, int32_t i)
     out->effects_begin[out->n_ops + 1] = end;
 }
 
-static void add_uses(struct merge *m, const struct ht_schedule *s, int32_t i)
+static void add_uses(struct merge *m, int32_t draft, int32_t i)
 {
+    const struct ht_schedule *s = m->drafts[draft];
+    const struct ht_image *image = image_of(m->images, draft);
     struct ht_schedule *out = m->out;
-    int64_t n = s->uses_begin[i + 1] - s->uses_begin[i], end = out->uses_begin[out->n_ops];
-    if (n) memcpy(out->uses + end, s->uses + s->uses_begin[i], (size_t)n * sizeof *out->uses);
-    out->uses_begin[out->n_ops + 1] = end + n;
+    int64_t end = out->uses_begin[out->n_ops];
+    for (int64_t k = s->uses_begin[i]; k < s->uses_begin[i + 1]; k++) {
+        out->uses[end] = s->uses[k];
+        if (image) out->uses[end].resource = image->resource_of(image, ht_op_rank(s, i), s->uses[k].resource);
+        end++;
+    }
+    out->uses_begin[out->n_ops + 1] = end;
 }
 
 /* Appends an op with its lists. The draft's builder saw to it that no list has anything twice. */
@@ -317,6 +359,7 @@ static void add_op(struct merge *m, int32_t at)
     int32_t *work = &m->new_work[d][s->ops[i].work];
     if (*work < 0) *work = ht_add_work(out, &s->works[s->ops[i].work]);
     *op = s->ops[i];
+    turn_label(image_of(m->images, d), &op->label);
     op->lane += m->first_lane[d];
     op->work = *work;
     if (op->match >= 0) op->match += m->first_group[d];
@@ -325,15 +368,15 @@ static void add_op(struct merge *m, int32_t at)
     add_edges(m, d, s->deps + s->deps_begin[i], s->deps_begin[i + 1] - s->deps_begin[i], out->deps, out->deps_begin);
     add_edges(m, d, s->prev + s->prev_begin[i], s->prev_begin[i + 1] - s->prev_begin[i], out->prev, out->prev_begin);
     add_effects(m, d, i);
-    add_uses(m, s, i);
+    add_uses(m, d, i);
     out->n_ops++;
 }
 
-enum ht_status ht_schedule_merge_stages(struct ht_schedule *const *drafts, int32_t n, int32_t parts,
-                                        const struct ht_merge_stage *stages, struct ht_error *err,
-                                        struct ht_schedule **out)
+static enum ht_status merge_all(struct ht_schedule *const *drafts, const struct ht_image *images, int32_t n,
+                                int32_t parts, const struct ht_merge_stage *stages, struct ht_error *err,
+                                struct ht_schedule **out)
 {
-    struct merge m = {.drafts = drafts, .n = n, .parts = parts, .stages = stages};
+    struct merge m = {.drafts = drafts, .images = images, .n = n, .parts = parts, .stages = stages};
     assert(parts >= 1 && n % parts == 0 && (!stages || n == parts));
     int32_t *next = HT_NEW_ARRAY(int32_t, n);
     m.first_lane = HT_NEW_ARRAY(int32_t, n);
@@ -375,32 +418,59 @@ enum ht_status ht_schedule_merge_stages(struct ht_schedule *const *drafts, int32
     return status;
 }
 
+enum ht_status ht_schedule_merge_stages(struct ht_schedule *const *drafts, int32_t n, int32_t parts,
+                                        const struct ht_merge_stage *stages, struct ht_error *err,
+                                        struct ht_schedule **out)
+{
+    return merge_all(drafts, NULL, n, parts, stages, err, out);
+}
+
 enum ht_status ht_schedule_merge(struct ht_schedule *const *drafts, int32_t n, int32_t parts, struct ht_error *err,
                                  struct ht_schedule **out)
 {
-    return ht_schedule_merge_stages(drafts, n, parts, NULL, err, out);
+    return merge_all(drafts, NULL, n, parts, NULL, err, out);
 }
 
 enum ht_status ht_schedule_join(struct ht_schedule **drafts, int32_t n, int32_t parts, enum ht_status status,
                                 struct ht_error *err, struct ht_schedule **out)
 {
-    return ht_schedule_join_stages(drafts, n, parts, NULL, status, err, out);
+    return ht_schedule_join_drafts(drafts, NULL, n, parts, NULL, status, err, out);
 }
 
-enum ht_status ht_schedule_join_stages(struct ht_schedule **drafts, int32_t n, int32_t parts,
-                                       const struct ht_merge_stage *stages, enum ht_status status, struct ht_error *err,
-                                       struct ht_schedule **out)
+/* Returns true if a draft has a member of a message to another one, whose row it may have. */
+static bool has_messages_across(const struct ht_schedule *s)
+{
+    for (int32_t i = 0; i < s->n_ops; i++)
+        if (s->ops[i].across) return true;
+    return false;
+}
+
+/* Links the drafts, each of which has all accesses to its rows. Returns false, with none linked, if that is not so. */
+static bool link_apart(struct ht_schedule *const *drafts, const struct ht_image *images, int32_t n)
+{
+    for (int32_t d = 0; d < n; d++)
+        if (!image_of(images, d) && has_messages_across(drafts[d])) return false;
+    for (int32_t d = 0; d < n; d++)
+        if (!image_of(images, d)) ht_schedule_link(drafts[d]);
+    return true;
+}
+
+enum ht_status ht_schedule_join_drafts(struct ht_schedule **drafts, const struct ht_image *images, int32_t n,
+                                       int32_t parts, const struct ht_merge_stage *stages, enum ht_status status,
+                                       struct ht_error *err, struct ht_schedule **out)
 {
     struct ht_schedule *graph = NULL;
-    if (!status && n > 1) status = ht_schedule_merge_stages(drafts, n, parts, stages, err, &graph);
+    bool linked = !status && link_apart(drafts, images, n);
+    if (!status && n > 1) status = merge_all(drafts, images, n, parts, stages, err, &graph);
     if (!status && n == 1) {
         graph = drafts[0];
         drafts[0] = NULL;
     }
-    for (int32_t i = 0; i < n; i++) ht_schedule_destroy(drafts[i]);
+    for (int32_t i = 0; i < n; i++)
+        if (!image_of(images, i)) ht_schedule_destroy(drafts[i]);
     free(drafts);
     if (status) return status;
-    ht_schedule_link(graph);
+    if (!linked) ht_schedule_link(graph);
     *out = graph;
     return HT_OK;
 }

@@ -46,7 +46,22 @@ struct ht_merge_stage {
     int32_t width, replicas; /* parts, and replicas, of the stage */
 };
 
-/* Merges n >= 1 unlinked drafts into a graph, still to be linked; `parts` (>= 1, divides n) drafts make a replica.
+/*
+ * A draft may stand for others, its images, which do the same on other ranks: the same pointer is then in several places of
+ * the drafts, and their images say how they differ. Images are of drafts without stages of their own and messages across
+ * drafts; slices of boundary tensors are equal for all parts.
+ */
+struct ht_image {
+    int32_t *rank_of;      /* [n_ranks] the image of a rank that the draft has; NULL: it is the draft itself */
+    int32_t part;          /* that the image has of divided tensors */
+    int32_t parts_on;      /* by which it is behind that of the draft */
+    int32_t micro_batches; /* by which the image's are later */
+    /* Returns the resource that an image takes in place of one that an op of a rank takes. */
+    int32_t (*resource_of)(const struct ht_image *image, int32_t rank, int32_t resource);
+    const void *context; /* of resource_of */
+};
+
+/* Merges n >= 1 drafts into a graph, which is still to be linked unless all of them are; `parts` (>= 1, divides n) drafts make a replica.
    Edges, priorities and conditions are the drafts'. A single draft keeps the numbers of its groups. HT_FAILED if
    the drafts' collectives or passes over parts differ in number, kind or unit: a bug of the builder; the text names
    both. */
@@ -58,12 +73,13 @@ enum ht_status ht_schedule_merge_stages(struct ht_schedule *const *drafts, int32
                                         const struct ht_merge_stage *stages, struct ht_error *err,
                                         struct ht_schedule **out);
 
-/* Merges the drafts and links the graph. Takes ownership of the drafts and their array. If status, the result of
-   writing them, is not HT_OK, some drafts may be missing; they are destroyed and status is returned. */
+/* Merges the drafts and links the graph: each draft before that, if none has rows of another one. Takes ownership of the drafts
+   and their array. If status, the result of writing them, is not HT_OK, some drafts may be missing; they are destroyed and status
+   is returned. images: [n], or NULL: each draft is in one place. */
 enum ht_status ht_schedule_join(struct ht_schedule **drafts, int32_t n, int32_t parts, enum ht_status status,
                                 struct ht_error *err, struct ht_schedule **out);
-enum ht_status ht_schedule_join_stages(struct ht_schedule **drafts, int32_t n, int32_t parts,
-                                       const struct ht_merge_stage *stages, enum ht_status status, struct ht_error *err,
-                                       struct ht_schedule **out);
+enum ht_status ht_schedule_join_drafts(struct ht_schedule **drafts, const struct ht_image *images, int32_t n,
+                                       int32_t parts, const struct ht_merge_stage *stages, enum ht_status status,
+                                       struct ht_error *err, struct ht_schedule **out);
 
 #endif

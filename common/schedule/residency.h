@@ -10,6 +10,7 @@
 struct ht_residency {
     int32_t tensor, space;
     bool resident; /* at the iteration's boundary */
+    bool stays[2]; /* when an iteration ends, in each branch; ht_rule_hazards sets it */
 };
 
 struct ht_residencies {

@@ -11,17 +11,21 @@ enum ht_status ht_rule_shape(const struct ht_schedule *s, struct ht_error *err);
 enum ht_status ht_rule_groups(const struct ht_schedule *s, struct ht_error *err);     /* part of shape */
 enum ht_status ht_rule_parts(const struct ht_schedule *s, struct ht_error *err);      /* part of shape */
 enum ht_status ht_rule_boundaries(const struct ht_schedule *s, struct ht_error *err); /* part of shape */
-enum ht_status ht_rule_control(const struct ht_schedule *s, struct ht_error *err);
-enum ht_status ht_rule_hazards(const struct ht_schedule *s, const struct ht_residencies *p, struct ht_error *err);
-enum ht_status ht_rule_closure(const struct ht_schedule *s, const struct ht_residencies *p, struct ht_error *err);
-enum ht_status ht_rule_coverage(const struct ht_schedule *s, struct ht_error *err);
+/* n_branches: ht_n_branches, which looks through all ops, so that it is asked once. */
+enum ht_status ht_rule_control(const struct ht_schedule *s, int n_branches, struct ht_error *err);
+enum ht_status ht_rule_hazards(const struct ht_schedule *s, struct ht_residencies *p, int n_branches,
+                               struct ht_error *err);
+/* After the hazards rule, which proves presence at each access and notes it at the end. */
+enum ht_status ht_rule_closure(const struct ht_schedule *s, const struct ht_residencies *p, int n_branches,
+                               struct ht_error *err);
+enum ht_status ht_rule_coverage(const struct ht_schedule *s, int n_branches, struct ht_error *err);
 enum ht_status ht_rule_activations(const struct ht_schedule *s, struct ht_error *err); /* part of coverage */
-enum ht_status ht_rule_updates(const struct ht_schedule *s, struct ht_error *err);
-enum ht_status ht_rule_gradients(const struct ht_schedule *s, const struct ht_residencies *p,
+enum ht_status ht_rule_updates(const struct ht_schedule *s, int n_branches, struct ht_error *err);
+enum ht_status ht_rule_gradients(const struct ht_schedule *s, const struct ht_residencies *p, int n_branches,
                                  struct ht_error *err); /* part of updates */
 /* Fills in footprints[ht_n_spaces]; without residencies those of the tensors alone. Returns HT_INFEASIBLE if a space does
    not fit. */
-enum ht_status ht_rule_memory(const struct ht_schedule *s, const struct ht_residencies *residencies,
+enum ht_status ht_rule_memory(const struct ht_schedule *s, const struct ht_residencies *residencies, int n_branches,
                               struct ht_error *err, struct ht_footprint *footprints);
 
 /* Returns the number of branches to walk: both, or only the first if no op has a `when`. */

@@ -28,26 +28,28 @@ enum ht_status ht_schedule_verify(const struct ht_schedule *s, struct ht_error *
     struct ht_proof v = {0};
     struct ht_residencies residencies = {0};
     enum ht_status status;
+    int n;
 
     if ((status = ht_rule_shape(s, err)) || (status = ht_rule_groups(s, err)) || (status = ht_rule_parts(s, err)) ||
         (status = ht_rule_boundaries(s, err)))
         goto out;
     v.proved[HT_RULE_SHAPE] = true;
-    if ((status = ht_rule_control(s, err))) goto out;
+    n = ht_n_branches(s);
+    if ((status = ht_rule_control(s, n, err))) goto out;
     v.proved[HT_RULE_CONTROL] = true;
     ht_residencies_init(&residencies, s);
-    if ((status = ht_rule_hazards(s, &residencies, err))) goto out;
+    if ((status = ht_rule_hazards(s, &residencies, n, err))) goto out;
     v.proved[HT_RULE_HAZARD] = true;
-    if ((status = ht_rule_closure(s, &residencies, err))) goto out;
+    if ((status = ht_rule_closure(s, &residencies, n, err))) goto out;
     v.proved[HT_RULE_CLOSURE] = true;
-    if ((status = ht_rule_coverage(s, err)) || (status = ht_rule_activations(s, err))) goto out;
+    if ((status = ht_rule_coverage(s, n, err)) || (status = ht_rule_activations(s, err))) goto out;
     v.proved[HT_RULE_COVERAGE] = true;
-    if ((status = ht_rule_updates(s, err)) || (status = ht_rule_gradients(s, &residencies, err))) goto out;
+    if ((status = ht_rule_updates(s, n, err)) || (status = ht_rule_gradients(s, &residencies, n, err))) goto out;
     v.proved[HT_RULE_UPDATE] = true;
 
     v.n_spaces = ht_n_spaces(s);
     v.spaces = HT_NEW_ARRAY(struct ht_footprint, v.n_spaces);
-    status = ht_rule_memory(s, &residencies, err, v.spaces);
+    status = ht_rule_memory(s, &residencies, n, err, v.spaces);
     v.proved[HT_RULE_MEMORY] = status == HT_OK;
 out:
     ht_residencies_free(&residencies);

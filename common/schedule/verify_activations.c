@@ -35,8 +35,17 @@
 
 enum { READS = HT_NEED | HT_UPDATE, WRITES = HT_PRODUCE | HT_UPDATE };
 
+/* An effect of the pass at hand on a whole tensor of activations, of an input or of an input's gradient, on the device. */
+struct touched {
+    int64_t cell;
+    enum ht_tensor_class class;
+    unsigned flags, sub_ops;
+};
+
 struct walk {
     const struct ht_schedule *s;
+    struct touched *touched;
+    size_t n_touched, touched_cap;
     /* [n_units * n_micro_batches] has a tensor of activations, of the input, of the input's gradient */
     bool *kept, *input, *dinput;
 };
@@ -48,13 +57,25 @@ static int64_t cell_of(const struct ht_schedule *s, const struct ht_label *l)
     return one ? (int64_t)l->unit * s->n_micro_batches + l->micro_batch : -1;
 }
 
-/* Returns true if an effect with one of the flags is on a device tensor of the class and cell. */
-static bool is_effect_on(const struct walk *w, int64_t effect, enum ht_tensor_class class, int64_t cell, unsigned flags)
+/* Lists what the walk looks for in a pass. */
+static void list_touched(struct walk *w, int32_t i)
 {
-    const struct ht_effect *e = &w->s->effects[effect];
-    const struct ht_tensor *t = &w->s->tensors[e->tensor];
-    return e->tier == HT_DEVICE && e->flags & flags && t->class == class && !t->sharded &&
-           cell_of(w->s, &t->label) == cell;
+    const struct ht_schedule *s = w->s;
+    w->n_touched = 0;
+    HT_RESERVE(w->touched, w->touched_cap, s->effects_begin[i + 1] - s->effects_begin[i]);
+    for (int64_t e = s->effects_begin[i]; e < s->effects_begin[i + 1]; e++) {
+        const struct ht_tensor *t = &s->tensors[s->effects[e].tensor];
+        bool counts = t->class == HT_ACTIVATION || t->class == HT_CHECKPOINT || t->class == HT_ACT_GRAD;
+        if (!counts || s->effects[e].tier != HT_DEVICE || t->sharded) continue;
+        w->touched[w->n_touched++] =
+            (struct touched){cell_of(s, &t->label), t->class, s->effects[e].flags, t->label.sub_ops};
+    }
+}
+
+/* Returns true if an effect has one of the flags and is on a tensor of the class and cell. */
+static bool is_on(const struct touched *x, enum ht_tensor_class class, int64_t cell, unsigned flags)
+{
+    return x->class == class && x->cell == cell && x->flags & flags;
 }
 
 /* Returns the flags with which an op reads. An op of several units may also read what it produces for one of them. */
@@ -74,15 +95,15 @@ static struct ht_phrase acts_of(const struct walk *w, int64_t cell, unsigned sub
     return p;
 }
 
-/* Checks that each sub-op is in exactly one of the tensors on which the op has an effect with one of the flags. */
+/* Checks that each sub-op is in exactly one of the tensors on which pass i has an effect with one of the flags. */
 static enum ht_status check_covered(const struct walk *w, int32_t i, int64_t cell, unsigned flags, unsigned sub_ops,
                                     struct ht_error *err)
 {
     unsigned seen = 0, twice = 0;
     bool reads = flags & HT_NEED;
-    for (int64_t e = w->s->effects_begin[i]; e < w->s->effects_begin[i + 1]; e++) {
-        if (!is_effect_on(w, e, HT_ACTIVATION, cell, flags)) continue;
-        unsigned here = w->s->tensors[w->s->effects[e].tensor].label.sub_ops & sub_ops;
+    for (size_t k = 0; k < w->n_touched; k++) {
+        if (!is_on(&w->touched[k], HT_ACTIVATION, cell, flags)) continue;
+        unsigned here = w->touched[k].sub_ops & sub_ops;
         twice |= seen & here;
         seen |= here;
     }
@@ -94,11 +115,11 @@ static enum ht_status check_covered(const struct walk *w, int32_t i, int64_t cel
     return HT_OK;
 }
 
-/* Returns true if the op has an effect with one of the flags on a tensor of the class and cell. */
-static bool touches(const struct walk *w, int32_t i, enum ht_tensor_class class, int64_t cell, unsigned flags)
+/* Returns true if the pass has an effect with one of the flags on a tensor of the class and cell. */
+static bool touches(const struct walk *w, enum ht_tensor_class class, int64_t cell, unsigned flags)
 {
-    for (int64_t e = w->s->effects_begin[i]; e < w->s->effects_begin[i + 1]; e++)
-        if (is_effect_on(w, e, class, cell, flags)) return true;
+    for (size_t k = 0; k < w->n_touched; k++)
+        if (is_on(&w->touched[k], class, cell, flags)) return true;
     return false;
 }
 
@@ -107,9 +128,9 @@ static enum ht_status check_written(const struct walk *w, int32_t i, int64_t cel
 {
     unsigned sub_ops = w->s->ops[i].label.sub_ops;
     enum ht_status status = check_covered(w, i, cell, WRITES, sub_ops, err);
-    for (int64_t e = w->s->effects_begin[i]; e < w->s->effects_begin[i + 1] && !status; e++) {
-        unsigned more = w->s->tensors[w->s->effects[e].tensor].label.sub_ops & ~sub_ops;
-        if (more && is_effect_on(w, e, HT_ACTIVATION, cell, HT_PRODUCE))
+    for (size_t k = 0; k < w->n_touched && !status; k++) {
+        unsigned more = w->touched[k].sub_ops & ~sub_ops;
+        if (more && is_on(&w->touched[k], HT_ACTIVATION, cell, HT_PRODUCE))
             status = ht_broken_op(w->s, i, err, "allocates %s and does not write them", acts_of(w, cell, more).text);
     }
     return status;
@@ -119,12 +140,12 @@ static enum ht_status check_recompute(const struct walk *w, int32_t i, int64_t c
 {
     const struct ht_op *op = &w->s->ops[i];
     unsigned sub_ops = op->label.sub_ops;
-    bool output = touches(w, i, HT_CHECKPOINT, cell + w->s->n_micro_batches, WRITES);
+    bool output = touches(w, HT_CHECKPOINT, cell + w->s->n_micro_batches, WRITES);
     struct ht_sub_op_reads reads =
         ht_sub_ops_read(w->s->works[op->work].arch, output ? sub_ops : sub_ops & ~(1u << HT_SUB_FC2));
     enum ht_status status = check_covered(w, i, cell, reading(op), reads.sub_ops, err);
     if (!status) status = check_written(w, i, cell, err);
-    if (!status && reads.input && w->input[cell] && !touches(w, i, HT_CHECKPOINT, cell, reading(op)))
+    if (!status && reads.input && w->input[cell] && !touches(w, HT_CHECKPOINT, cell, reading(op)))
         status = ht_broken_op(w->s, i, err, "does not read the input of unit %d, micro-batch %d",
                               (int)(cell / w->s->n_micro_batches), op->label.micro_batch);
     return status;
@@ -135,7 +156,7 @@ static enum ht_status check_forward(const struct walk *w, int32_t i, int64_t cel
     const struct ht_op *op = &w->s->ops[i];
     unsigned reads = ht_sub_ops_read(w->s->works[op->work].arch, op->label.sub_ops).sub_ops;
     enum ht_status status = check_covered(w, i, cell, reading(op), reads, err);
-    bool drops = op->label.sub_ops == HT_ALL_SUB_OPS && !touches(w, i, HT_ACTIVATION, cell, WRITES);
+    bool drops = op->label.sub_ops == HT_ALL_SUB_OPS && !touches(w, HT_ACTIVATION, cell, WRITES);
     return status || drops ? status : check_written(w, i, cell, err);
 }
 
@@ -150,7 +171,7 @@ static enum ht_status check_backward(const struct walk *w, int32_t i, int64_t ce
 static enum ht_status check_stream(const struct walk *w, int32_t i, enum ht_tensor_class class, int64_t cell,
                                    unsigned flags, struct ht_error *err)
 {
-    if (touches(w, i, class, cell, flags)) return HT_OK;
+    if (touches(w, class, cell, flags)) return HT_OK;
     return ht_broken_op(w->s, i, err, "does not %s the %sinput of unit %d, micro-batch %d",
                         flags == READS       ? "read"
                         : flags == HT_UPDATE ? "update"
@@ -162,8 +183,8 @@ static enum ht_status check_stream(const struct walk *w, int32_t i, enum ht_tens
 /* Returns true if the residual stream of a whole pass is followed at a cell. */
 static bool is_followed(const struct walk *w, enum ht_tensor_class class, int64_t cell)
 {
-    int64_t unit = cell / w->s->n_micro_batches;
-    return unit > 0 && unit < w->s->n_units && (class == HT_ACT_GRAD ? w->dinput : w->input)[cell];
+    int64_t first = w->s->n_micro_batches, end = (int64_t)w->s->n_units * first; /* of unit 1, behind the last */
+    return cell >= first && cell < end && (class == HT_ACT_GRAD ? w->dinput : w->input)[cell];
 }
 
 /* Checks the part of a pass, or of a half, in the residual stream. The coverage rule proves that there is a unit behind
@@ -197,15 +218,16 @@ static enum ht_status check_output(const struct walk *w, int32_t i, int64_t cell
     const struct ht_op *op = &w->s->ops[i];
     int64_t next = cell + w->s->n_micro_batches;
     if (op->kind == HT_OP_BACKWARD || op->label.sub_ops >> HT_SUB_FC2 & 1) return HT_OK;
-    if (!touches(w, i, HT_CHECKPOINT, next, WRITES)) return HT_OK;
+    if (!touches(w, HT_CHECKPOINT, next, WRITES)) return HT_OK;
     return ht_broken_op(w->s, i, err, "writes the input of unit %d, micro-batch %d, but does not pass fc2",
                         (int)(next / w->s->n_micro_batches), op->label.micro_batch);
 }
 
-static enum ht_status check_pass(const struct walk *w, int32_t i, struct ht_error *err)
+static enum ht_status check_pass(struct walk *w, int32_t i, struct ht_error *err)
 {
     const struct ht_schedule *s = w->s;
     const struct ht_op *op = &s->ops[i];
+    list_touched(w, i);
     enum ht_status status = op->kind == HT_OP_RECOMPUTE ? HT_OK : check_residual(w, i, err);
     for (int32_t u = op->label.unit; u < op->label.unit + op->label.n_units && !status; u++) {
         int64_t cell = cell_of(s, &(struct ht_label){.unit = u, .n_units = 1, .micro_batch = op->label.micro_batch});
@@ -235,6 +257,7 @@ enum ht_status ht_rule_activations(const struct ht_schedule *s, struct ht_error 
         enum ht_op_kind kind = (enum ht_op_kind)s->ops[i].kind;
         if (kind == HT_OP_FORWARD || kind == HT_OP_RECOMPUTE || kind == HT_OP_BACKWARD) status = check_pass(&w, i, err);
     }
+    free(w.touched);
     free(w.kept);
     free(w.input);
     free(w.dinput);

@@ -213,8 +213,8 @@ static enum ht_status check_branches(const struct ht_schedule *s, struct ht_erro
     return status;
 }
 
-enum ht_status ht_rule_control(const struct ht_schedule *s, struct ht_error *err)
+enum ht_status ht_rule_control(const struct ht_schedule *s, int n_branches, struct ht_error *err)
 {
-    enum ht_status status = ht_has_branches(s) ? check_branches(s, err) : HT_OK;
+    enum ht_status status = n_branches > 1 ? check_branches(s, err) : HT_OK;
     return status ? status : check_next_iteration(s, err);
 }

@@ -87,10 +87,11 @@ static enum ht_status follow(const struct ht_schedule *s, struct position *posit
     return HT_OK;
 }
 
-static enum ht_status follow_branch(const struct ht_schedule *s, enum ht_when branch, struct ht_error *err)
+/* Takes all micro-batches through a branch. in: the branch, in words. */
+static enum ht_status follow_branch(const struct ht_schedule *s, enum ht_when branch, const char *in,
+                                    struct ht_error *err)
 {
     struct position *positions = HT_NEW_ARRAY(struct position, s->n_micro_batches);
-    const char *in = ht_branch_description(s, branch); /* looks through all ops */
     enum ht_status status = HT_OK;
     for (int32_t j = 0; j < s->n_micro_batches; j++) positions[j].backward = 2 * s->n_units;
     /* the members of a group pass the same sub-ops, each its part: the first counts */
@@ -153,11 +154,12 @@ static enum ht_status check_sizes(const struct ht_schedule *s, struct ht_error *
     return HT_OK;
 }
 
-enum ht_status ht_rule_coverage(const struct ht_schedule *s, struct ht_error *err)
+enum ht_status ht_rule_coverage(const struct ht_schedule *s, int n_branches, struct ht_error *err)
 {
     enum ht_status status = s->slices ? check_slices(s, err) : HT_OK;
     if (status || s->n_units == 0) return status;
     status = check_sizes(s, err);
-    for (int b = 0; b < ht_n_branches(s) && !status; b++) status = follow_branch(s, ht_branch(b), err);
+    for (int b = 0; b < n_branches && !status; b++)
+        status = follow_branch(s, ht_branch(b), n_branches > 1 ? ht_branch_description(s, ht_branch(b)) : "", err);
     return status;
 }

@@ -52,9 +52,10 @@ struct walk {
     const struct ht_residencies *residencies;
     enum ht_when branch;
     const char *description; /* of the branch */
-    int32_t parts;  /* largest number of parts of a gradient; part q of share h of unit u: (u * 3 + h) * parts + q */
-    bool *followed; /* [n_units] */
-    bool tied;      /* another unit's backward pass writes the gradient of unit 0 */
+    int32_t parts;     /* largest number of parts of a gradient; part q of share h of unit u: (u * 3 + h) * parts + q */
+    bool *followed;    /* [n_units] */
+    bool tied;         /* another unit's backward pass writes the gradient of unit 0 */
+    int32_t *gradient; /* [n_tensors] number of the gradient that it holds; -1: none that is followed */
     struct contents *held; /* [residencies] */
     struct contents *want; /* [n_units * 3 * parts] */
     struct contents *next; /* of a group's effects, before any of them is written */
@@ -91,20 +92,16 @@ static int32_t share_of(unsigned sub_ops)
     return -1;
 }
 
-/* Returns the unit whose gradient, a half's, or a part of it, the effect's tensor holds; -1: none. */
-static int32_t unit_of_gradient(const struct ht_schedule *s, int64_t effect)
+/* Returns the unit whose gradient, a half's, or a part of it, a tensor holds; -1: none. */
+static int32_t unit_of_gradient(const struct ht_tensor *t)
 {
-    const struct ht_tensor *t = &s->tensors[s->effects[effect].tensor];
     return t->class == HT_GRAD && t->label.n_units == 1 && share_of(t->label.sub_ops) >= 0 ? t->label.unit : -1;
 }
 
 /* Returns the number of the gradient that the effect's tensor holds; -1: none that is followed. */
 static int32_t gradient_of(const struct walk *w, int64_t effect)
 {
-    int32_t unit = unit_of_gradient(w->s, effect);
-    const struct ht_tensor *t = &w->s->tensors[w->s->effects[effect].tensor];
-    if (unit < 0 || !w->followed[unit]) return -1;
-    return (unit * N_SHARES + share_of(t->label.sub_ops)) * w->parts + t->part;
+    return w->gradient[w->s->effects[effect].tensor];
 }
 
 static int32_t unit_of(const struct walk *w, int32_t gradient)
@@ -130,47 +127,69 @@ static bool has_written(const struct walk *w, int32_t op, int64_t end, int32_t g
     return false;
 }
 
-/* Finds the number of parts, the units whose gradients are followed, and a tied table. */
+/* Notes the units whose gradients a backward op writes. grouped: it is one of several parts; undivided: [n_units] units of
+   which such an op writes a whole tensor. */
+static void note_written(struct walk *w, int32_t i, bool grouped, bool *undivided)
+{
+    const struct ht_schedule *s = w->s;
+    for (int64_t e = s->effects_begin[i]; e < s->effects_begin[i + 1]; e++) {
+        const struct ht_tensor *t = &s->tensors[s->effects[e].tensor];
+        int32_t unit = unit_of_gradient(t);
+        if (unit < 0 || !(s->effects[e].flags & (HT_PRODUCE | HT_UPDATE))) continue;
+        w->followed[unit] = true;
+        undivided[unit] |= grouped && t->parts == 1;
+        w->tied |= unit == 0 && s->ops[i].label.unit > 0;
+    }
+}
+
+/* Finds the number of parts, the units whose gradients are followed, a tied table, and each tensor's gradient. */
 static void find_followed(struct walk *w)
 {
     const struct ht_schedule *s = w->s;
+    bool *undivided = HT_NEW_ARRAY(bool, s->n_units);
+    for (int32_t first = 0, end; first < s->n_ops; first = end) {
+        end = ht_group_end(s, first);
+        for (int32_t i = first; i < end; i++)
+            if (s->ops[i].kind == HT_OP_BACKWARD && ht_active(&s->ops[i], w->branch))
+                note_written(w, i, end - first > 1, undivided);
+    }
+    for (int32_t u = 0; u < s->n_units; u++) w->followed[u] &= !undivided[u];
+    free(undivided);
     for (int32_t t = 0; t < s->n_tensors; t++)
         if (s->tensors[t].class == HT_GRAD && s->tensors[t].parts > w->parts) w->parts = s->tensors[t].parts;
-    for (int pass = 0; pass < 2; pass++)
-        for (int32_t i = 0; i < s->n_ops; i++) {
-            const struct ht_op *op = &s->ops[i];
-            if (op->kind != HT_OP_BACKWARD || !ht_active(op, w->branch)) continue;
-            bool grouped = ht_group_end(s, i) - ht_group_begin(s, i) > 1;
-            for (int64_t e = s->effects_begin[i]; e < s->effects_begin[i + 1]; e++) {
-                bool whole = s->tensors[s->effects[e].tensor].parts == 1;
-                int32_t unit = unit_of_gradient(s, e);
-                if (unit < 0 || !(s->effects[e].flags & (HT_PRODUCE | HT_UPDATE))) continue;
-                if (pass == 0 || (grouped && whole)) w->followed[unit] = pass == 0;
-                w->tied |= unit == 0 && op->label.unit > 0;
-            }
+    for (int32_t i = 0; i < s->n_tensors; i++) {
+        const struct ht_tensor *t = &s->tensors[i];
+        int32_t unit = unit_of_gradient(t);
+        bool follows = unit >= 0 && w->followed[unit];
+        w->gradient[i] = follows ? (unit * N_SHARES + share_of(t->label.sub_ops)) * w->parts + t->part : -1;
+    }
+}
+
+/* Adds up what a backward op, of a part, adds to each gradient. */
+static void want(struct walk *w, int32_t i, int32_t part)
+{
+    const struct ht_schedule *s = w->s;
+    const struct ht_label *label = &s->ops[i].label;
+    for (int32_t u = label->unit; u < label->unit + label->n_units && part < w->parts; u++)
+        for (int32_t h = 0; h < N_SHARES; h++) {
+            int32_t own = (u * N_SHARES + h) * w->parts + part;
+            if (label->sub_ops & shares[h]) w->want[own] = plus(w->want[own], contribution(label, true));
         }
+    for (int64_t e = s->effects_begin[i]; e < s->effects_begin[i + 1]; e++) {
+        int32_t g = gradient_of(w, e);
+        if (g < 0 || !writes(&s->effects[e]) || is_about(label, unit_of(w, g)) || has_written(w, i, e, g)) continue;
+        w->want[g] = plus(w->want[g], contribution(label, false));
+    }
 }
 
 /* Adds up all contributions to each gradient: the contents that a step must read. */
 static void find_wanted(struct walk *w)
 {
     const struct ht_schedule *s = w->s;
-    for (int32_t i = 0; i < s->n_ops; i++) {
-        const struct ht_op *op = &s->ops[i];
-        int64_t begin = s->effects_begin[i], end = s->effects_begin[i + 1];
-        int32_t part = i - ht_group_begin(s, i);
-        if (op->kind != HT_OP_BACKWARD || !ht_active(op, w->branch)) continue;
-        for (int32_t u = op->label.unit; u < op->label.unit + op->label.n_units && part < w->parts; u++)
-            for (int32_t h = 0; h < N_SHARES; h++) {
-                int32_t own = (u * N_SHARES + h) * w->parts + part;
-                if (op->label.sub_ops & shares[h]) w->want[own] = plus(w->want[own], contribution(&op->label, true));
-            }
-        for (int64_t e = begin; e < end; e++) {
-            int32_t g = gradient_of(w, e);
-            if (g < 0 || !writes(&s->effects[e]) || is_about(&op->label, unit_of(w, g)) || has_written(w, i, e, g))
-                continue;
-            w->want[g] = plus(w->want[g], contribution(&op->label, false));
-        }
+    for (int32_t first = 0, end; first < s->n_ops; first = end) {
+        end = ht_group_end(s, first);
+        for (int32_t i = first; i < end; i++)
+            if (s->ops[i].kind == HT_OP_BACKWARD && ht_active(&s->ops[i], w->branch)) want(w, i, i - first);
     }
 }
 
@@ -279,7 +298,7 @@ static enum ht_status check_step(const struct walk *w, int32_t i, struct ht_erro
     for (int32_t u = label->unit; u >= 0 && u < label->unit + label->n_units; u++) {
         bool reads = !w->followed[u];
         for (int64_t e = s->effects_begin[i]; e < s->effects_begin[i + 1] && !reads; e++)
-            reads = unit_of_gradient(s, e) == u && s->effects[e].flags & HT_NEED;
+            reads = unit_of_gradient(&s->tensors[s->effects[e].tensor]) == u && s->effects[e].flags & HT_NEED;
         if (!reads) return ht_broken_op(s, i, err, "steps unit %d without its gradient%s", u, branch);
     }
     for (int64_t e = s->effects_begin[i]; e < s->effects_begin[i + 1]; e++) {
@@ -331,6 +350,12 @@ static bool leaves_the_same(const struct ht_schedule *s, int32_t i, int64_t e)
     return kind == HT_OP_ALL_REDUCE || kind == HT_OP_ALL_GATHER || (kind == HT_OP_REDUCE_SCATTER && !adds);
 }
 
+/* Returns true if ops of a kind leave contents as they are, and are not steps. */
+static bool is_beside(int kind)
+{
+    return kind == HT_OP_FORWARD || kind == HT_OP_RECOMPUTE || kind == HT_OP_VALIDATE;
+}
+
 /* Follows a group, or one op: all members read the contents before it. */
 static enum ht_status check_group(struct walk *w, int32_t first, int32_t end, struct ht_error *err)
 {
@@ -338,7 +363,7 @@ static enum ht_status check_group(struct walk *w, int32_t first, int32_t end, st
     int64_t begin = s->effects_begin[first];
     int32_t of_gradient = -1;
     struct contents of = {0};
-    if (!ht_active(&s->ops[first], w->branch)) return HT_OK;
+    if (!ht_active(&s->ops[first], w->branch) || is_beside(s->ops[first].kind)) return HT_OK;
     HT_RESERVE(w->next, w->next_cap, (size_t)(s->effects_begin[end] - begin) + 1);
     for (int32_t i = first; i < end; i++) {
         enum ht_status status = s->ops[i].kind == HT_OP_OPTIMIZER_STEP ? check_step(w, i, err) : check_half(w, i, err);
@@ -356,15 +381,16 @@ static enum ht_status check_group(struct walk *w, int32_t first, int32_t end, st
     return HT_OK;
 }
 
-enum ht_status ht_rule_gradients(const struct ht_schedule *s, const struct ht_residencies *residencies,
+enum ht_status ht_rule_gradients(const struct ht_schedule *s, const struct ht_residencies *residencies, int n_branches,
                                  struct ht_error *err)
 {
     enum ht_status status = HT_OK;
     if (!s->n_units) return HT_OK; /* a fragment */
-    for (int b = 0; b < ht_n_branches(s) && !status; b++) {
+    for (int b = 0; b < n_branches && !status; b++) {
         struct walk w = {.s = s, .residencies = residencies, .branch = ht_branch(b), .parts = 1};
-        w.description = ht_branch_description(s, w.branch);
+        w.description = n_branches > 1 ? ht_branch_description(s, w.branch) : "";
         w.followed = HT_NEW_ARRAY(bool, s->n_units);
+        w.gradient = HT_NEW_ARRAY(int32_t, s->n_tensors);
         w.held = HT_NEW_ARRAY(struct contents, residencies->n);
         for (int64_t p = 0; p < residencies->n; p++)
             if (residencies->rows[p].resident) w.held[p] = none;
@@ -376,6 +402,7 @@ enum ht_status ht_rule_gradients(const struct ht_schedule *s, const struct ht_re
             status = check_group(&w, i, end, err);
         }
         free(w.followed);
+        free(w.gradient);
         free(w.held);
         free(w.want);
         free(w.next);

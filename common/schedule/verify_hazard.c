@@ -3,8 +3,8 @@
  * Closure: proves that the tensors that are resident when an iteration ends are those that were when it began.
  *
  * 1. A counting sort by residency gives each residency its accesses in id order.
- * 2. A walk over a residency's accesses in one branch checks that the tensor is present where an op expects it. It also
- *    collects obligations: pairs (later, earlier) of ops that must run in this order. A FIFO lane that has both meets one.
+ * 2. A walk over a residency's accesses in one branch checks that the tensor is present where an op expects it, and notes
+ *    whether it stays. It also collects obligations: pairs (later, earlier) of ops that must run in this order. A FIFO lane that has both meets one.
  * 3. The obligations are sorted by their later op. With that op's edges marked in an array, each is checked in constant
  *    time.
  *
@@ -31,30 +31,40 @@ struct obligations {
     size_t cap;
 };
 
-struct ops {
-    int32_t *rows;
+/* An op and its lane. */
+struct at {
+    int32_t op, lane;
+};
+
+struct ats {
+    struct at *rows;
     int64_t n;
     size_t cap;
 };
 
+/* An op's access to a residency. */
+struct access {
+    struct at at;
+    int32_t group; /* the first op of the op's group */
+    uint8_t flags, when;
+};
+
 /* The accesses of one residency in one branch. */
 struct residency_walk {
-    struct ops first_readers;          /* before any write, one per FIFO lane */
-    int32_t first_writer, last_writer; /* -1: none; an op that frees counts as a writer */
+    struct ats first_readers;            /* before any write, one per FIFO lane */
+    struct at first_writer, last_writer; /* op -1: none; an op that frees counts as a writer */
     enum reason first_reason;
-    struct ops last_readers; /* since the last writer, the last one per FIFO lane */
+    struct ats last_readers; /* since the last writer, the last one per FIFO lane */
     bool present;
 };
 
 struct checker {
     const struct ht_schedule *s;
-    const struct ht_residencies *residencies;
-    int64_t *begin;      /* accesses of residency p are [begin[p], begin[p + 1]) */
-    int64_t *access;     /* indices of effects, sorted by residency */
-    int32_t *op_of;      /* [effects] the op that has the effect */
-    int32_t *group_of;   /* [ops] the first op of the op's group */
-    int64_t *lane_stamp; /* [lanes] epoch in which the lane last read */
-    int64_t *lane_row;   /* [lanes] the index of that reader in last_readers */
+    struct ht_residencies *residencies;
+    int64_t *begin;          /* accesses of residency p are [begin[p], begin[p + 1]) */
+    struct access *accesses; /* [effects] sorted by residency */
+    int64_t *lane_stamp;     /* [lanes] epoch in which the lane last read */
+    int64_t *lane_row;       /* [lanes] the index of that reader in last_readers */
     int64_t epoch;
     struct obligations here, back; /* to ops of this iteration, and of the previous one */
     /* The violation of presence that has the smallest op so far. */
@@ -63,35 +73,29 @@ struct checker {
     enum ht_when found_branch;
 };
 
-static void checker_init(struct checker *c, const struct ht_schedule *s, const struct ht_residencies *p)
+static void checker_init(struct checker *c, const struct ht_schedule *s, struct ht_residencies *p)
 {
     int64_t n = s->effects_begin[s->n_ops];
     *c = (struct checker){.s = s, .residencies = p, .found_op = INT32_MAX};
     c->begin = HT_NEW_ARRAY(int64_t, p->n + 2);
-    c->access = HT_NEW_ARRAY(int64_t, n);
-    c->op_of = HT_NEW_ARRAY(int32_t, n);
-    c->group_of = HT_NEW_ARRAY(int32_t, s->n_ops);
+    c->accesses = HT_NEW_ARRAY(struct access, n);
     c->lane_stamp = HT_NEW_ARRAY(int64_t, s->n_lanes);
     c->lane_row = HT_NEW_ARRAY(int64_t, s->n_lanes);
-    for (int32_t op = 0; op < s->n_ops; op++)
-        for (int64_t e = s->effects_begin[op]; e < s->effects_begin[op + 1]; e++) {
-            c->op_of[e] = op;
-            c->begin[p->of_effect[e] + 2]++;
-        }
+    for (int64_t e = 0; e < n; e++) c->begin[p->of_effect[e] + 2]++;
     for (int64_t i = 0; i < p->n; i++) c->begin[i + 2] += c->begin[i + 1];
-    for (int64_t e = 0; e < n; e++) c->access[c->begin[p->of_effect[e] + 1]++] = e;
     for (int32_t first = 0, end; first < s->n_ops; first = end) {
         end = ht_group_end(s, first);
-        for (int32_t op = first; op < end; op++) c->group_of[op] = first;
+        for (int32_t op = first; op < end; op++)
+            for (int64_t e = s->effects_begin[op]; e < s->effects_begin[op + 1]; e++)
+                c->accesses[c->begin[p->of_effect[e] + 1]++] =
+                    (struct access){{op, s->ops[op].lane}, first, s->effects[e].flags, s->ops[op].when};
     }
 }
 
 static void checker_free(struct checker *c)
 {
     free(c->begin);
-    free(c->access);
-    free(c->op_of);
-    free(c->group_of);
+    free(c->accesses);
     free(c->lane_stamp);
     free(c->lane_row);
     free(c->here.rows);
@@ -99,16 +103,15 @@ static void checker_free(struct checker *c)
 }
 
 /* Adds an obligation, unless the two ops' FIFO lane meets it. */
-static void add_obligation(const struct ht_schedule *s, struct obligations *list, int32_t later, int32_t earlier,
+static void add_obligation(const struct ht_schedule *s, struct obligations *list, struct at later, struct at earlier,
                            int32_t residency, enum reason reason, bool earlier_wrote)
 {
-    struct obligation o = {.later = later,
-                           .earlier = earlier,
+    struct obligation o = {.later = later.op,
+                           .earlier = earlier.op,
                            .residency = residency,
                            .reason = (uint8_t)reason,
                            .earlier_wrote = earlier_wrote};
-    int32_t lane = s->ops[later].lane;
-    if (s->ops[earlier].lane == lane && s->lanes[lane].order == HT_FIFO) return;
+    if (earlier.lane == later.lane && s->lanes[later.lane].order == HT_FIFO) return;
     HT_PUSH(list->rows, list->n, list->cap, o);
 }
 
@@ -138,38 +141,37 @@ static void check_presence(struct checker *c, struct residency_walk *w, int32_t 
 }
 
 /* Obliges a reader to follow the last writer. */
-static void note_read(struct checker *c, struct residency_walk *w, int32_t op, int32_t residency)
+static void note_read(struct checker *c, struct residency_walk *w, struct at at, int32_t residency)
 {
-    int32_t lane = c->s->ops[op].lane;
-    bool fifo = c->s->lanes[lane].order == HT_FIFO;
-    if (fifo && c->lane_stamp[lane] == c->epoch) { /* an earlier reader of the lane follows the writer */
-        w->last_readers.rows[c->lane_row[lane]] = op;
+    bool fifo = c->s->lanes[at.lane].order == HT_FIFO;
+    if (fifo && c->lane_stamp[at.lane] == c->epoch) { /* an earlier reader of the lane follows the writer */
+        w->last_readers.rows[c->lane_row[at.lane]] = at;
         return;
     }
-    if (w->last_writer >= 0)
-        add_obligation(c->s, &c->here, op, w->last_writer, residency, READ, true);
+    if (w->last_writer.op >= 0)
+        add_obligation(c->s, &c->here, at, w->last_writer, residency, READ, true);
     else
-        HT_PUSH(w->first_readers.rows, w->first_readers.n, w->first_readers.cap, op);
+        HT_PUSH(w->first_readers.rows, w->first_readers.n, w->first_readers.cap, at);
     if (fifo) {
-        c->lane_stamp[lane] = c->epoch;
-        c->lane_row[lane] = w->last_readers.n;
+        c->lane_stamp[at.lane] = c->epoch;
+        c->lane_row[at.lane] = w->last_readers.n;
     }
-    HT_PUSH(w->last_readers.rows, w->last_readers.n, w->last_readers.cap, op);
+    HT_PUSH(w->last_readers.rows, w->last_readers.n, w->last_readers.cap, at);
 }
 
 /* Obliges a writer to follow all readers since the last writer, or that writer if there are none. */
-static void note_write(struct checker *c, struct residency_walk *w, int32_t op, int32_t residency, unsigned flags)
+static void note_write(struct checker *c, struct residency_walk *w, struct at at, int32_t residency, unsigned flags)
 {
     enum reason reason = flags & HT_PRODUCE ? PRODUCE_AGAIN : flags & HT_UPDATE ? OVERWRITE : FREE;
     for (int64_t i = 0; i < w->last_readers.n; i++)
-        add_obligation(c->s, &c->here, op, w->last_readers.rows[i], residency, reason, false);
-    if (w->last_readers.n == 0 && w->last_writer >= 0)
-        add_obligation(c->s, &c->here, op, w->last_writer, residency, reason, true);
-    if (w->first_writer < 0) {
-        w->first_writer = op;
+        add_obligation(c->s, &c->here, at, w->last_readers.rows[i], residency, reason, false);
+    if (w->last_readers.n == 0 && w->last_writer.op >= 0)
+        add_obligation(c->s, &c->here, at, w->last_writer, residency, reason, true);
+    if (w->first_writer.op < 0) {
+        w->first_writer = at;
         w->first_reason = reason;
     }
-    w->last_writer = op;
+    w->last_writer = at;
     w->last_readers.n = 0;
     c->epoch++;
 }
@@ -179,24 +181,23 @@ static void walk_residency(struct checker *c, struct residency_walk *w, int32_t 
     int32_t group = -1; /* of the previous access */
     bool group_wrote = false;
     w->first_readers.n = w->last_readers.n = 0;
-    w->first_writer = w->last_writer = -1;
+    w->first_writer.op = w->last_writer.op = -1;
     w->present = c->residencies->rows[residency].resident;
     c->epoch++;
     for (int64_t i = c->begin[residency]; i < c->begin[residency + 1]; i++) {
-        int32_t op = c->op_of[c->access[i]];
-        unsigned flags = c->s->effects[c->access[i]].flags;
-        bool writes = (flags & ~(unsigned)HT_NEED) != 0;
-        if (!ht_active(&c->s->ops[op], branch)) continue;
-        if (c->group_of[op] == group && (writes || group_wrote))
-            report(c, op, residency, "accesses", "which another member of its group accesses, and one of them writes",
-                   branch);
-        group_wrote = writes || (c->group_of[op] == group && group_wrote);
-        group = c->group_of[op];
-        check_presence(c, w, op, residency, flags, branch);
+        const struct access *x = &c->accesses[i];
+        bool writes = (x->flags & ~(unsigned)HT_NEED) != 0, joins = x->group == group;
+        if (x->when != HT_ALWAYS && x->when != branch) continue;
+        if (joins && (writes || group_wrote))
+            report(c, x->at.op, residency, "accesses",
+                   "which another member of its group accesses, and one of them writes", branch);
+        group_wrote = writes || (joins && group_wrote);
+        group = x->group;
+        check_presence(c, w, x->at.op, residency, x->flags, branch);
         if (writes)
-            note_write(c, w, op, residency, flags);
+            note_write(c, w, x->at, residency, x->flags);
         else
-            note_read(c, w, op, residency);
+            note_read(c, w, x->at, residency);
     }
 }
 
@@ -204,25 +205,28 @@ static void walk_residency(struct checker *c, struct residency_walk *w, int32_t 
 static void cross(struct checker *c, const struct residency_walk *before, const struct residency_walk *now,
                   int32_t residency)
 {
-    if (before->last_writer >= 0)
+    if (before->last_writer.op >= 0)
         for (int64_t i = 0; i < now->first_readers.n; i++)
             add_obligation(c->s, &c->back, now->first_readers.rows[i], before->last_writer, residency, READ, true);
-    if (now->first_writer < 0) return;
+    if (now->first_writer.op < 0) return;
     for (int64_t i = 0; i < before->last_readers.n; i++)
         add_obligation(c->s, &c->back, now->first_writer, before->last_readers.rows[i], residency, now->first_reason,
                        false);
     /* a reader on either side of the boundary already orders the two writers */
-    if (before->last_readers.n == 0 && now->first_readers.n == 0 && before->last_writer >= 0)
+    if (before->last_readers.n == 0 && now->first_readers.n == 0 && before->last_writer.op >= 0)
         add_obligation(c->s, &c->back, now->first_writer, before->last_writer, residency, now->first_reason, true);
 }
 
-static void collect(struct checker *c)
+static void collect(struct checker *c, int n)
 {
     struct residency_walk walks[2] = {0};
-    int n = ht_n_branches(c->s);
     for (int32_t residency = 0; residency < c->residencies->n; residency++) {
-        for (int b = 0; b < n; b++) walk_residency(c, &walks[b], residency, ht_branch(b));
-        if (!c->residencies->rows[residency].resident) continue;
+        struct ht_residency *row = &c->residencies->rows[residency];
+        for (int b = 0; b < n; b++) {
+            walk_residency(c, &walks[b], residency, ht_branch(b));
+            row->stays[b] = walks[b].present;
+        }
+        if (!row->resident) continue;
         for (int a = 0; a < n; a++)
             for (int b = 0; b < n; b++) cross(c, &walks[a], &walks[b], residency);
     }
@@ -269,12 +273,13 @@ static enum ht_status check_obligations(const struct checker *c, const struct ob
     return status;
 }
 
-enum ht_status ht_rule_hazards(const struct ht_schedule *s, const struct ht_residencies *p, struct ht_error *err)
+enum ht_status ht_rule_hazards(const struct ht_schedule *s, struct ht_residencies *p, int n_branches,
+                               struct ht_error *err)
 {
     struct checker c;
     enum ht_status status = HT_OK;
     checker_init(&c, s, p);
-    collect(&c);
+    collect(&c, n_branches);
     if (c.found_op != INT32_MAX)
         status = ht_broken_op(s, c.found_op, err, "%s %s, %s%s", c.found_verb,
                               ht_phrase_residency(s, &p->rows[c.found_residency]).text, c.found_why,
@@ -285,31 +290,25 @@ enum ht_status ht_rule_hazards(const struct ht_schedule *s, const struct ht_resi
     return status;
 }
 
-/* The hazards rule has proved presence at each access. So the last active access of a residency decides whether the
-   tensor is present when the iteration ends. */
-enum ht_status ht_rule_closure(const struct ht_schedule *s, const struct ht_residencies *p, struct ht_error *err)
+enum ht_status ht_rule_closure(const struct ht_schedule *s, const struct ht_residencies *p, int n_branches,
+                               struct ht_error *err)
 {
     enum ht_status status = HT_OK;
-    bool *present = HT_NEW_ARRAY(bool, p->n);
+    bool *listed = HT_NEW_ARRAY(bool, p->n);
     for (int32_t i = 0; i < s->n_residents && !status; i++) {
-        if (present[p->of_resident[i]])
+        if (listed[p->of_resident[i]])
             status = ht_broken(s, err, "lists %s twice as resident",
                                ht_phrase_residency(s, &p->rows[p->of_resident[i]]).text);
-        present[p->of_resident[i]] = true;
+        listed[p->of_resident[i]] = true;
     }
-    for (int b = 0; b < ht_n_branches(s) && !status; b++) {
-        for (int64_t i = 0; i < p->n; i++) present[i] = p->rows[i].resident;
-        for (int32_t op = 0; op < s->n_ops; op++) {
-            if (!ht_active(&s->ops[op], ht_branch(b))) continue;
-            for (int64_t e = s->effects_begin[op]; e < s->effects_begin[op + 1]; e++)
-                present[p->of_effect[e]] = !(s->effects[e].flags & HT_RELEASE);
-        }
-        for (int64_t i = 0; i < p->n && !status; i++)
-            if (present[i] != p->rows[i].resident)
+    free(listed);
+    for (int b = 0; b < n_branches && !status; b++)
+        for (int64_t i = 0; i < p->n && !status; i++) {
+            const struct ht_residency *row = &p->rows[i];
+            if (row->stays[b] != row->resident)
                 status = ht_broken(s, err, "%s is resident at the %s of an iteration but not at its %s%s",
-                                   ht_phrase_residency(s, &p->rows[i]).text, present[i] ? "end" : "start",
-                                   present[i] ? "start" : "end", ht_branch_description(s, ht_branch(b)));
-    }
-    free(present);
+                                   ht_phrase_residency(s, row).text, row->resident ? "start" : "end",
+                                   row->resident ? "end" : "start", ht_branch_description(s, ht_branch(b)));
+        }
     return status;
 }

@@ -20,10 +20,9 @@
 
 /* A space during the walk. */
 struct level {
-    int64_t held;
+    int64_t held;                          /* what the current op or group asks for included */
     int64_t by_class[HT_N_TENSOR_CLASSES]; /* of held */
-    int64_t asked;                         /* by the current op or group, if `group` is its first op */
-    int64_t asked_by_class[HT_N_TENSOR_CLASSES];
+    int64_t asked;                         /* of held: by the current op or group, if `group` is its first op */
     int32_t group;
 };
 
@@ -32,6 +31,8 @@ struct meter {
     struct level *levels;
     struct ht_pools *pools; /* NULL: the program takes what its tensors take */
     struct ht_footprint *f;
+    int32_t *asked; /* spaces of which the current op or group asks for memory */
+    size_t n_asked, asked_cap;
 };
 
 /* Returns what the program has taken of a space, of which tensors have so many bytes. */
@@ -43,90 +44,104 @@ static int64_t program_bytes(const struct meter *m, int32_t space, int64_t tenso
 
 static void note_peak(struct ht_footprint *f, const struct level *l, int32_t op)
 {
-    if (l->held + l->asked <= f->peak_bytes) return;
-    f->peak_bytes = l->held + l->asked;
+    if (l->held <= f->peak_bytes) return;
+    f->peak_bytes = l->held;
     f->peak_op = op;
-    for (int c = 0; c < HT_N_TENSOR_CLASSES; c++) f->by_class[c] = l->by_class[c] + l->asked_by_class[c];
+    memcpy(f->by_class, l->by_class, sizeof l->by_class);
 }
 
-static void note_oom(struct ht_footprint *f, const struct level *l, int64_t program, int32_t op)
+/* Returns the level of an effect's space, and the effect's bytes and class. */
+static inline struct level *level_of(struct meter *m, int32_t op, const struct ht_effect *e, int64_t *bytes, int *class)
 {
+    const struct ht_tensor *t = &m->s->tensors[e->tensor];
+    *bytes = ht_tier_bytes((enum ht_tier)e->tier, t->bytes);
+    *class = (int)t->class;
+    return &m->levels[ht_space(m->s, (enum ht_tier)e->tier, ht_op_rank(m->s, op))];
+}
+
+/* Returns true if the program takes memory of pools for an effect. */
+static bool is_in_pool(const struct meter *m, const struct ht_effect *e)
+{
+    return m->pools && e->tier == HT_DEVICE;
+}
+
+/* Notes that ops [op, end), or the residents (op -1), are the first that a space has no room for. */
+static void note_oom(struct meter *m, int32_t space, int64_t program, int32_t op, int32_t end)
+{
+    const struct ht_schedule *s = m->s;
+    struct ht_footprint *f = &m->f[space];
+    const struct level *l = &m->levels[space];
+    int64_t bytes;
+    int class;
     if (!f->fits && f->first_oom_op <= op) return;
     f->oom_program_bytes = program;
     f->fits = false;
     f->first_oom_op = op;
     f->oom_needs_bytes = l->asked;
-    f->oom_held_bytes = l->held;
+    f->oom_held_bytes = l->held - l->asked;
     memcpy(f->oom_held_by_class, l->by_class, sizeof l->by_class);
+    for (int32_t i = op; i >= 0 && i < end; i++) /* less what is asked for */
+        for (int64_t k = s->effects_begin[i]; k < s->effects_begin[i + 1]; k++)
+            if (s->effects[k].flags & HT_PRODUCE && level_of(m, i, &s->effects[k], &bytes, &class) == l)
+                f->oom_held_by_class[class] -= bytes;
 }
 
-/* Compares what a space holds and is asked for with what there is. */
-static void compare(struct meter *m, int32_t space, int32_t op)
+/* Compares what a space holds, what ops [op, end) ask for included, with what there is. op -1: they are none. */
+static void compare(struct meter *m, int32_t space, int32_t op, int32_t end)
 {
     const struct level *l = &m->levels[space];
-    int64_t tensors = l->held + l->asked, program = program_bytes(m, space, tensors);
+    int64_t program = program_bytes(m, space, l->held);
     note_peak(&m->f[space], l, op);
     m->f[space].program_bytes = ht_max(m->f[space].program_bytes, program);
-    if (tensors > ht_space_bytes(m->s, space) || program > m->s->capacity_bytes[space])
-        note_oom(&m->f[space], l, program, op);
+    if (l->held > ht_space_bytes(m->s, space) || program > m->s->capacity_bytes[space])
+        note_oom(m, space, program, op, end);
 }
 
-/* Returns the level of an effect's space, and the effect's space, bytes and class. */
-static struct level *level_of(struct meter *m, int32_t op, const struct ht_effect *e, int32_t *space, int64_t *bytes,
-                              int *class)
+/* Holds what an effect of the group that begins with op `first` asks for. */
+static void take(struct meter *m, int32_t first, int32_t op, int64_t k)
 {
-    *space = ht_space(m->s, (enum ht_tier)e->tier, ht_op_rank(m->s, op));
-    *bytes = ht_effect_bytes(m->s, e);
-    *class = (int)m->s->tensors[e->tensor].class;
-    return &m->levels[*space];
+    const struct ht_effect *e = &m->s->effects[k];
+    int64_t bytes;
+    int class;
+    struct level *l = level_of(m, op, e, &bytes, &class);
+    if (l->group != first) {
+        l->group = first;
+        l->asked = 0;
+        HT_PUSH(m->asked, m->n_asked, m->asked_cap, (int32_t)(l - m->levels));
+    }
+    l->asked += bytes;
+    l->held += bytes;
+    l->by_class[class] += bytes;
+    if (is_in_pool(m, e)) ht_pools_take(m->pools, op, k);
 }
 
 /* Allocates all that ops [first, end) produce, at once. Notes new peaks and spaces that are exceeded. */
 static void grant(struct meter *m, int32_t first, int32_t end)
 {
     const struct ht_schedule *s = m->s;
-    int32_t space;
-    int64_t bytes;
-    int class;
-    for (int pass = 0; pass < 3; pass++) /* sums what is asked, compares, holds it */
-        for (int32_t op = first; op < end; op++)
-            for (int64_t k = s->effects_begin[op]; k < s->effects_begin[op + 1]; k++) {
-                if (!(s->effects[k].flags & HT_PRODUCE)) continue;
-                struct level *l = level_of(m, op, &s->effects[k], &space, &bytes, &class);
-                if (pass == 0) {
-                    if (l->group != first) {
-                        l->group = first;
-                        l->asked = 0;
-                        memset(l->asked_by_class, 0, sizeof l->asked_by_class);
-                    }
-                    l->asked += bytes;
-                    l->asked_by_class[class] += bytes;
-                    if (m->pools && space < s->n_ranks) ht_pools_take(m->pools, op, k);
-                } else if (pass == 1) {
-                    if (l->group != first) continue; /* compared already */
-                    compare(m, space, first);
-                    l->group = -1;
-                } else {
-                    l->held += bytes;
-                    l->by_class[class] += bytes;
-                }
-            }
+    m->n_asked = 0;
+    for (int32_t op = first; op < end; op++)
+        for (int64_t k = s->effects_begin[op]; k < s->effects_begin[op + 1]; k++)
+            if (s->effects[k].flags & HT_PRODUCE) take(m, first, op, k);
+    for (size_t i = 0; i < m->n_asked; i++) {
+        compare(m, m->asked[i], first, end);
+        m->levels[m->asked[i]].group = -1;
+    }
     for (int32_t op = first; op < end && m->pools; op++) ht_pools_granted(m->pools, op);
 }
 
 static void release(struct meter *m, int32_t first, int32_t end)
 {
     const struct ht_schedule *s = m->s;
-    int32_t space;
     int64_t bytes;
     int class;
     for (int32_t op = first; op < end; op++)
         for (int64_t k = s->effects_begin[op]; k < s->effects_begin[op + 1]; k++) {
             if (!(s->effects[k].flags & HT_RELEASE)) continue;
-            struct level *l = level_of(m, op, &s->effects[k], &space, &bytes, &class);
+            struct level *l = level_of(m, op, &s->effects[k], &bytes, &class);
             l->held -= bytes;
             l->by_class[class] -= bytes;
-            if (m->pools && space < s->n_ranks) ht_pools_return(m->pools, op, k);
+            if (is_in_pool(m, &s->effects[k])) ht_pools_return(m->pools, op, k);
         }
 }
 
@@ -151,7 +166,7 @@ static void walk(struct meter *m, const struct ht_residencies *residencies, enum
         l->by_class[s->tensors[r->tensor].class] += bytes;
     }
     m->pools = residencies ? ht_pools_create(s, residencies) : NULL;
-    for (int32_t i = 0; i < n; i++) compare(m, i, -1);
+    for (int32_t i = 0; i < n; i++) compare(m, i, -1, -1);
     int iterations = m->pools ? 2 : 1; /* the second one finds the blocks that the first one has left */
     for (int k = 0; k < iterations && (k == 0 || ht_footprints_first_oom(m->f, n) < 0); k++)
         for (int32_t first = 0, end; first < s->n_ops; first = end) {
@@ -163,15 +178,16 @@ static void walk(struct meter *m, const struct ht_residencies *residencies, enum
     ht_pools_destroy(m->pools);
 }
 
-enum ht_status ht_rule_memory(const struct ht_schedule *s, const struct ht_residencies *residencies,
+enum ht_status ht_rule_memory(const struct ht_schedule *s, const struct ht_residencies *residencies, int n_branches,
                               struct ht_error *err, struct ht_footprint *footprints)
 {
     int32_t n = ht_n_spaces(s);
     struct meter m = {.s = s, .levels = HT_NEW_ARRAY(struct level, n), .f = footprints};
     for (int32_t i = 0; i < n; i++)
         footprints[i] = (struct ht_footprint){.peak_op = -1, .fits = true, .first_oom_op = -1};
-    for (int b = 0; b < ht_n_branches(s); b++) walk(&m, residencies, ht_branch(b));
+    for (int b = 0; b < n_branches; b++) walk(&m, residencies, ht_branch(b));
     free(m.levels);
+    free(m.asked);
     int32_t first = ht_footprints_first_oom(footprints, n);
     if (first < 0) return HT_OK;
     char text[900];
@@ -183,7 +199,8 @@ void ht_schedule_limit_devices(struct ht_schedule *s, int64_t beyond_bytes)
 {
     struct ht_footprint *f = HT_NEW_ARRAY(struct ht_footprint, ht_n_spaces(s));
     for (int32_t r = 0; r < s->n_ranks; r++) s->limit_bytes[r] = INT64_MAX;
-    ht_rule_memory(s, NULL, NULL, f); /* tensors alone; that it does not fit a device is found again by the verifier */
+    ht_rule_memory(s, NULL, ht_n_branches(s), NULL,
+                   f); /* tensors alone; that it does not fit a device is found again by the verifier */
     for (int32_t r = 0; r < s->n_ranks; r++) s->limit_bytes[r] = f[r].peak_bytes + beyond_bytes;
     free(f);
 }

@@ -201,7 +201,7 @@ struct touch {
 
 static enum ht_status check_effects(const struct ht_schedule *s, int32_t i, struct touch *touch, struct ht_error *err)
 {
-    bool copies = false;
+    bool is_copy = s->ops[i].kind == HT_OP_COPY, copies = false;
     for (int64_t k = s->effects_begin[i]; k < s->effects_begin[i + 1]; k++) {
         const struct ht_effect *e = &s->effects[k];
         if (!in(e->tensor, s->n_tensors) || e->tier >= HT_N_TIERS)
@@ -218,13 +218,14 @@ static enum ht_status check_effects(const struct ht_schedule *s, int32_t i, stru
             return ht_broken_op(s, i, err, "has two effects on %s in tier %s", ht_phrase_tensor(s, e->tensor).text,
                                 ht_tier_name((enum ht_tier)e->tier));
         t->seen |= (uint8_t)(1u << e->tier);
+        if (!is_copy) continue;
         if (e->flags & HT_NEED) t->reads |= (uint8_t)(1u << e->tier);
         if (e->flags & (HT_PRODUCE | HT_UPDATE)) t->writes |= (uint8_t)(1u << e->tier);
         /* read in one tier, written in another */
         if (t->reads && (t->writes & ~t->reads)) copies = true;
         if (t->writes && (t->reads & ~t->writes)) copies = true;
     }
-    if (s->ops[i].kind == HT_OP_COPY && !copies)
+    if (is_copy && !copies)
         return ht_broken_op(s, i, err,
                             "copies nothing; expected a tensor that it needs in one tier and writes in another");
     return HT_OK;

@@ -22,6 +22,24 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Tensors of momentum, variance and master parameters; most tensors are others. */
+struct states {
+    int32_t *of;
+    int64_t n;
+    size_t cap;
+};
+
+static struct states find_states(const struct ht_schedule *s)
+{
+    struct states states = {0};
+    for (int32_t t = 0; t < s->n_tensors; t++) {
+        enum ht_tensor_class class = s->tensors[t].class;
+        if (class == HT_MOMENTUM || class == HT_VARIANCE || class == HT_MASTER)
+            HT_PUSH(states.of, states.n, states.cap, t);
+    }
+    return states;
+}
+
 /* Counts the steps of each momentum tensor less its undos. An op that updates a tensor in two tiers (a copy written
    through) counts once. */
 static void count_steps(const struct ht_schedule *s, enum ht_when branch, int32_t *steps)
@@ -42,13 +60,15 @@ static void count_steps(const struct ht_schedule *s, enum ht_when branch, int32_
 }
 
 /* Checks point 1 in a branch. */
-static enum ht_status check_branch(const struct ht_schedule *s, enum ht_when branch, struct ht_error *err)
+static enum ht_status check_branch(const struct ht_schedule *s, const struct states *states, enum ht_when branch,
+                                   struct ht_error *err)
 {
     enum ht_status status = HT_OK;
     int32_t *steps = HT_NEW_ARRAY(int32_t, s->n_tensors);
     int32_t want = 1, witness = -1; /* the tensor that fixed `want` in the bad branch */
     count_steps(s, branch, steps);
-    for (int32_t t = 0; t < s->n_tensors && !status; t++) {
+    for (int64_t k = 0; k < states->n && !status; k++) {
+        int32_t t = states->of[k];
         if (s->tensors[t].class != HT_MOMENTUM) continue;
         if (branch == HT_WHEN_BAD && witness < 0) {
             witness = t;
@@ -67,15 +87,59 @@ static enum ht_status check_branch(const struct ht_schedule *s, enum ht_when bra
     return status;
 }
 
-/* Returns the ids of all ops, sorted by rank and then by id; the caller frees them. */
-static int32_t *ops_by_rank(const struct ht_schedule *s)
+/* A step of a unit on a rank. */
+struct step {
+    int32_t unit, rank, op;
+};
+
+struct steps {
+    struct step *rows; /* by unit, rank and op */
+    int64_t n;
+    size_t cap;
+    int32_t *first; /* [n_units] the unit's first step on any rank; INT32_MAX: none */
+};
+
+static int by_unit(const void *x, const void *y)
 {
-    int32_t *order = HT_NEW_ARRAY(int32_t, s->n_ops), *at = HT_NEW_ARRAY(int32_t, (int64_t)s->n_ranks + 1);
-    for (int32_t i = 0; i < s->n_ops; i++) at[ht_op_rank(s, i) + 1]++;
-    for (int32_t r = 0; r < s->n_ranks; r++) at[r + 1] += at[r];
-    for (int32_t i = 0; i < s->n_ops; i++) order[at[ht_op_rank(s, i)]++] = i;
-    free(at);
-    return order;
+    const struct step *a = x, *b = y;
+    if (a->unit != b->unit) return a->unit < b->unit ? -1 : 1;
+    if (a->rank != b->rank) return a->rank < b->rank ? -1 : 1;
+    return (a->op > b->op) - (a->op < b->op);
+}
+
+/* Lists the steps of a branch. */
+static struct steps find_steps(const struct ht_schedule *s, enum ht_when branch)
+{
+    struct steps steps = {.first = HT_NEW_ARRAY(int32_t, s->n_units)};
+    for (int32_t u = 0; u < s->n_units; u++) steps.first[u] = INT32_MAX;
+    for (int32_t i = 0; i < s->n_ops; i++) {
+        const struct ht_op *op = &s->ops[i];
+        if (op->kind != HT_OP_OPTIMIZER_STEP || !ht_active(op, branch) || op->label.unit < 0) continue;
+        for (int32_t u = op->label.unit; u < op->label.unit + op->label.n_units && u < s->n_units; u++) {
+            struct step step = {u, ht_op_rank(s, i), i};
+            HT_PUSH(steps.rows, steps.n, steps.cap, step);
+            if (steps.first[u] == INT32_MAX) steps.first[u] = i;
+        }
+    }
+    if (steps.n) qsort(steps.rows, (size_t)steps.n, sizeof *steps.rows, by_unit);
+    return steps;
+}
+
+/* Returns the last step of a unit before op i on the op's rank; -1: there is none. */
+static int32_t step_before(const struct ht_schedule *s, const struct steps *steps, int32_t unit, int32_t i)
+{
+    struct step at = {unit, ht_op_rank(s, i), i};
+    int64_t low = 0, high = steps->n;
+    if (steps->first[unit] > i) return -1; /* so it is with most */
+    while (low < high) {
+        int64_t middle = (low + high) / 2;
+        if (by_unit(&steps->rows[middle], &at) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    const struct step *before = low > 0 ? &steps->rows[low - 1] : NULL;
+    return before && before->unit == unit && before->rank == at.rank ? before->op : -1;
 }
 
 static bool adds_to_gradient(const struct ht_schedule *s, int32_t i)
@@ -90,23 +154,19 @@ static bool adds_to_gradient(const struct ht_schedule *s, int32_t i)
 static enum ht_status check_complete(const struct ht_schedule *s, enum ht_when branch, struct ht_error *err)
 {
     enum ht_status status = HT_OK;
-    int32_t *order = ops_by_rank(s), *stepped = HT_NEW_ARRAY(int32_t, s->n_units); /* id + 1 of the unit's last step */
-    for (int32_t k = 0; k < s->n_ops && !status; k++) {
-        int32_t i = order[k];
+    struct steps steps = find_steps(s, branch);
+    for (int32_t i = 0; i < s->n_ops && !status; i++) {
         const struct ht_op *op = &s->ops[i];
-        bool step = op->kind == HT_OP_OPTIMIZER_STEP;
-        if (!(step || adds_to_gradient(s, i)) || !ht_active(op, branch) || op->label.unit < 0) continue;
+        if (!adds_to_gradient(s, i) || !ht_active(op, branch) || op->label.unit < 0) continue;
         for (int32_t u = op->label.unit; u < op->label.unit + op->label.n_units && u < s->n_units && !status; u++) {
-            int32_t last = stepped[u] - 1;
-            if (step)
-                stepped[u] = i + 1;
-            else if (last >= 0 && ht_op_rank(s, last) == ht_op_rank(s, i))
+            int32_t before = step_before(s, &steps, u, i);
+            if (before >= 0)
                 status = ht_broken_op(s, i, err, "adds to the gradient of unit %d after its step, %s%s", u,
-                                      ht_phrase_op(s, last).text, ht_branch_description(s, branch));
+                                      ht_phrase_op(s, before).text, ht_branch_description(s, branch));
         }
     }
-    free(stepped);
-    free(order);
+    free(steps.rows);
+    free(steps.first);
     return status;
 }
 
@@ -238,16 +298,16 @@ static enum ht_status add_images(const struct ht_schedule *s, struct bounds *b, 
 }
 
 /* Checks point 3. */
-static enum ht_status check_shards(const struct ht_schedule *s, struct ht_error *err)
+static enum ht_status check_shards(const struct ht_schedule *s, const struct states *states, struct ht_error *err)
 {
     enum ht_status status = HT_OK;
     struct bounds all = {0};
     int32_t parts = 1;
     bool *apart = ht_halves_apart(s);
-    for (int32_t t = 0; t < s->n_tensors && !status; t++) {
+    for (int64_t k = 0; k < states->n && !status; k++) {
+        int32_t t = states->of[k];
         const struct ht_tensor *x = &s->tensors[t];
-        bool state = x->class == HT_MOMENTUM || x->class == HT_VARIANCE || x->class == HT_MASTER;
-        if (!state || x->shard_end <= x->shard_begin || x->label.unit < 0 || x->label.n_units > 1) continue;
+        if (x->shard_end <= x->shard_begin || x->label.unit < 0 || x->label.n_units > 1) continue;
         unsigned half = ht_apart_half(apart, x);
         add_bounds(&all, x, half, x->shard_begin, x->shard_end);
         status = add_images(s, &all, t, half, err);
@@ -269,13 +329,16 @@ static enum ht_status check_shards(const struct ht_schedule *s, struct ht_error 
     return status;
 }
 
-enum ht_status ht_rule_updates(const struct ht_schedule *s, struct ht_error *err)
+enum ht_status ht_rule_updates(const struct ht_schedule *s, int n_branches, struct ht_error *err)
 {
     enum ht_status status = HT_OK;
     bool steps = s->n_units > 0;
     for (int32_t i = 0; i < s->n_ops && !steps; i++) steps = s->ops[i].kind == HT_OP_OPTIMIZER_STEP;
     if (!steps) return HT_OK; /* a fragment: recovery, inference */
-    for (int b = 0; b < ht_n_branches(s) && !status; b++) status = check_branch(s, ht_branch(b), err);
-    for (int b = 0; b < ht_n_branches(s) && !status; b++) status = check_complete(s, ht_branch(b), err);
-    return status ? status : check_shards(s, err);
+    struct states states = find_states(s);
+    for (int b = 0; b < n_branches && !status; b++) status = check_branch(s, &states, ht_branch(b), err);
+    for (int b = 0; b < n_branches && !status; b++) status = check_complete(s, ht_branch(b), err);
+    if (!status) status = check_shards(s, &states, err);
+    free(states.of);
+    return status;
 }

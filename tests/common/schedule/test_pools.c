@@ -44,7 +44,7 @@ static struct ht_footprint footprint(const struct ht_schedule *s, struct ht_erro
     struct ht_residencies p;
     struct ht_footprint *f = HT_NEW_ARRAY(struct ht_footprint, ht_n_spaces(s)), first;
     ht_residencies_init(&p, s);
-    *status = ht_rule_memory(s, &p, err, f);
+    *status = ht_rule_memory(s, &p, ht_n_branches(s), err, f);
     ht_residencies_free(&p);
     first = f[0];
     free(f);
