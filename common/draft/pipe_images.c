@@ -189,8 +189,8 @@ struct ht_image ht_pipe_image(const struct ht_pipe_images *x, int32_t draft, int
     struct member a = member_of(x, of), b = member_of(x, draft);
     struct ht_image image = {.rank_of = ht_alloc_ids(x->layout->n_ranks),
                              .part = b.member,
-                             .parts_on = b.member - a.member,
-                             .micro_batches =
+                             .part_offset = b.member - a.member,
+                             .micro_batch_offset =
                                  replicas[b.replica].first_micro_batch - replicas[a.replica].first_micro_batch,
                              .resource_of = resource_of,
                              .context = x};

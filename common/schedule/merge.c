@@ -55,7 +55,7 @@ static int32_t rank_of(const struct ht_image *image, int32_t rank)
 
 static void turn_label(const struct ht_image *image, struct ht_label *l)
 {
-    if (image && l->micro_batch >= 0) l->micro_batch += image->micro_batches;
+    if (image && l->micro_batch >= 0) l->micro_batch += image->micro_batch_offset;
 }
 
 /* ---- order ----------------------------------------------------------------------------------------------------- */
@@ -284,8 +284,8 @@ static int32_t add_row(struct merge *m, int32_t draft, int32_t row)
     t->rank = rank_of(image, t->rank);
     if (image && t->parts > 1) t->part = image->part;
     if (image && ht_is_boundary_shard(t)) {
-        t->shard_begin += image->parts_on * t->bytes;
-        t->shard_end += image->parts_on * t->bytes;
+        t->shard_begin += image->part_offset * t->bytes;
+        t->shard_end += image->part_offset * t->bytes;
     }
     return m->out->n_tensors++;
 }

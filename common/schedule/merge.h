@@ -47,15 +47,15 @@ struct ht_merge_stage {
 };
 
 /*
- * A draft may stand for others, its images, which do the same on other ranks: the same pointer is then in several places of
- * the drafts, and their images say how they differ. Images are of drafts without stages of their own and messages across
- * drafts; slices of boundary tensors are equal for all parts.
+ * A draft may stand for others, its images, which do the same on other ranks. The same pointer is then in several places of
+ * the drafts, and their images say how they differ. No draft of them has messages to another, or stages with replicas of
+ * their own; slices of boundary tensors are equal for all parts.
  */
 struct ht_image {
-    int32_t *rank_of;      /* [n_ranks] the image of a rank that the draft has; NULL: it is the draft itself */
-    int32_t part;          /* that the image has of divided tensors */
-    int32_t parts_on;      /* by which it is behind that of the draft */
-    int32_t micro_batches; /* by which the image's are later */
+    int32_t *rank_of;           /* [n_ranks] the image of a rank that the draft has; NULL: it is the draft itself */
+    int32_t part;               /* the part that the image has of divided tensors */
+    int32_t part_offset;        /* that part less the draft's */
+    int32_t micro_batch_offset; /* the image's micro-batches less the draft's */
     /* Returns the resource that an image takes in place of one that an op of a rank takes. */
     int32_t (*resource_of)(const struct ht_image *image, int32_t rank, int32_t resource);
     const void *context; /* of resource_of */

@@ -217,11 +217,20 @@ static void cross(struct checker *c, const struct residency_walk *before, const 
         add_obligation(c->s, &c->back, now->first_writer, before->last_writer, residency, now->first_reason, true);
 }
 
+/* Returns true if one op makes the tensor and frees it, and no other has an access to it: then nothing is to be proved. */
+static bool is_scratch(const struct checker *c, int32_t residency)
+{
+    int64_t i = c->begin[residency];
+    return c->begin[residency + 1] == i + 1 && c->accesses[i].flags == (HT_PRODUCE | HT_RELEASE) &&
+           !c->residencies->rows[residency].resident;
+}
+
 static void collect(struct checker *c, int n)
 {
     struct residency_walk walks[2] = {0};
     for (int32_t residency = 0; residency < c->residencies->n; residency++) {
         struct ht_residency *row = &c->residencies->rows[residency];
+        if (is_scratch(c, residency)) continue;
         for (int b = 0; b < n; b++) {
             walk_residency(c, &walks[b], residency, ht_branch(b));
             row->stays[b] = walks[b].present;
