@@ -163,7 +163,7 @@ static enum ht_status forward_block(struct ht_cpu_call *c, int32_t unit)
     assert(!wanted || sub_ops >> HT_SUB_FC2 & 1); /* the verifier proves it */
     if (!wanted) sub_ops &= ~(1u << HT_SUB_FC2);
     struct ht_sub_op_reads reads = ht_sub_ops_read(c->args.model->arch, sub_ops);
-    struct ht_block_acts act = {{0}};
+    struct ht_block_acts act = {0};
     const void *p = param(c, unit), *x = reads.input ? x_in(c, unit) : NULL;
     ht_cpu_find_acts(c, unit, HT_CPU_READ, reads.sub_ops, &act);
     ht_cpu_find_acts(c, unit, HT_CPU_WRITE, fills, &act);
@@ -254,7 +254,7 @@ static enum ht_status backward_block(struct ht_cpu_call *c, int32_t unit)
     unsigned sub_ops = c->op->label.sub_ops & HT_ALL_SUB_OPS;
     bool begins = sub_ops >> HT_SUB_FC2 & 1;
     struct ht_sub_op_reads reads = ht_sub_ops_backward_read(c->args.model->dropout, sub_ops);
-    struct ht_block_acts act = {{0}};
+    struct ht_block_acts act = {0};
     const void *p = param(c, unit), *x = reads.input ? x_in(c, unit) : NULL;
     const void *dout = begins ? dx(c, unit + 1, HT_CPU_READ) : NULL;
     ht_cpu_find_acts(c, unit, HT_CPU_READ, reads.sub_ops, &act);
