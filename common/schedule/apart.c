@@ -17,18 +17,18 @@ bool *ht_halves_apart(const struct ht_schedule *s)
     for (int32_t i = 0; i < s->n_tensors; i++)
         if (s->tensors[i].label.unit >= n) n = s->tensors[i].label.unit + 1;
     bool *apart = HT_NEW_ARRAY(bool, n);
-    int32_t *parts = HT_NEW_ARRAY(int32_t, n);  /* of the attention half; 0: none seen */
-    int32_t *copies = HT_NEW_ARRAY(int32_t, n); /* momenta of the attention half, less those of the MLP half */
-    for (int mlp = 0; mlp < 2; mlp++)
+    int32_t *parts = HT_NEW_ARRAY(int32_t, n);  /* of the front; 0: none seen */
+    int32_t *copies = HT_NEW_ARRAY(int32_t, n); /* momenta of the front, less those of the back */
+    for (int back = 0; back < 2; back++)
         for (int32_t i = 0; i < s->n_tensors; i++) {
             const struct ht_tensor *t = &s->tensors[i];
-            if (!ht_is_unit_state(t) || t->label.sub_ops != (mlp ? HT_MLP_HALF : HT_ATTENTION_HALF)) continue;
-            int32_t *attention = &parts[t->label.unit];
-            if (t->class == HT_MOMENTUM) copies[t->label.unit] += mlp ? -1 : 1;
-            if (!mlp)
-                *attention = t->parts;
+            if (!ht_is_unit_state(t) || !(back ? ht_is_back : ht_is_front)(t->label.sub_ops)) continue;
+            int32_t *front = &parts[t->label.unit];
+            if (t->class == HT_MOMENTUM) copies[t->label.unit] += back ? -1 : 1;
+            if (!back)
+                *front = t->parts;
             else
-                apart[t->label.unit] |= *attention && *attention != t->parts;
+                apart[t->label.unit] |= *front && *front != t->parts;
         }
     for (int32_t u = 0; u < n; u++) apart[u] |= parts[u] && copies[u];
     free(parts);

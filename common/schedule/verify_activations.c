@@ -11,13 +11,15 @@
  * X(u,j) is the input of a unit, dX(u,j) its gradient. Each pass has its part in this residual stream, a pass of units
  * u .. v at their ends, and each half of a block's pass:
  *
- *                   attention half                       MLP half                         units u .. v
+ *                   front                                back                             units u .. v
  *     forward       reads X(u,j)                         writes X(u+1,j)                  reads X(u,j), writes X(v+1,j)
  *     backward      reads X(u,j), UPDATEs dX(u,j)        reads dX(u+1,j), writes dX(u,j)  reads X(u,j), dX(v+1,j), writes
  *                                                                                         dX(u,j)
  *
- * Between the halves of a backward pass dX(u,j) holds the gradient of proj. Of forward passes and recomputations only
- * those with fc2 among their sub-ops write X(u+1,j).
+ * Between the halves of a backward pass dX(u,j) holds the gradient of the residual: of proj, or a part of that of X(u,j), which
+ * then the back's forward reads, too. What the front hands beside it (common/model/halves.h) it writes, and the back reads it for
+ * the activations of that sub-op; its gradient the back writes and the front reads. Of forward passes and recomputations
+ * only those with fc2 among their sub-ops write X(u+1,j).
  *
  * The hazards rule proves that a tensor is present when it is read and absent when it is produced.
  *
@@ -28,6 +30,7 @@
 #include "common/schedule/rules.h"
 
 #include "common/base/array.h"
+#include "common/schedule/apart.h"
 #include "common/schedule/names.h"
 
 #include <stdio.h>
@@ -37,8 +40,8 @@ enum { READS = HT_NEED | HT_UPDATE, WRITES = HT_PRODUCE | HT_UPDATE };
 
 struct walk {
     const struct ht_schedule *s;
-    /* [n_units * n_micro_batches] has a tensor of activations, of the input, of the input's gradient */
-    bool *kept, *input, *dinput;
+    unsigned *kept;       /* [n_units * n_micro_batches] sub-ops that have a tensor of activations */
+    bool *input, *dinput; /* likewise: has a tensor of the input, of the input's gradient */
 };
 
 /* Returns the index of a label's unit and micro-batch; -1: it is about several units or none. */
@@ -48,12 +51,13 @@ static int64_t cell_of(const struct ht_schedule *s, const struct ht_label *l)
     return one ? (int64_t)l->unit * s->n_micro_batches + l->micro_batch : -1;
 }
 
-/* Returns true if an effect with one of the flags is on a device tensor of the class and cell. */
-static bool is_effect_on(const struct walk *w, int64_t effect, enum ht_tensor_class class, int64_t cell, unsigned flags)
+/* Returns true if an effect with one of the flags is on a device tensor of the class and cell; handed: one that a front hands. */
+static bool is_effect_on(const struct walk *w, int64_t effect, enum ht_tensor_class class, bool handed, int64_t cell,
+                         unsigned flags)
 {
     const struct ht_effect *e = &w->s->effects[effect];
     const struct ht_tensor *t = &w->s->tensors[e->tensor];
-    return e->tier == HT_DEVICE && e->flags & flags && t->class == class && !t->sharded &&
+    return e->tier == HT_DEVICE && e->flags & flags && t->class == class && ht_is_handed(t) == handed && !t->sharded &&
            cell_of(w->s, &t->label) == cell;
 }
 
@@ -74,14 +78,18 @@ static struct ht_phrase acts_of(const struct walk *w, int64_t cell, unsigned sub
     return p;
 }
 
-/* Checks that each sub-op is in exactly one of the tensors on which the op has an effect with one of the flags. */
+/* Checks that each sub-op is in exactly one of the tensors on which the op has an effect with one of the flags. What is
+   handed is read for its sub-op. A back of fc2 alone, which keeps nothing without dropout, may have none. */
 static enum ht_status check_covered(const struct walk *w, int32_t i, int64_t cell, unsigned flags, unsigned sub_ops,
                                     struct ht_error *err)
 {
     unsigned seen = 0, twice = 0;
     bool reads = flags & HT_NEED;
+    sub_ops &= w->kept[cell] | ~(1u << HT_SUB_FC2);
     for (int64_t e = w->s->effects_begin[i]; e < w->s->effects_begin[i + 1]; e++) {
-        if (!is_effect_on(w, e, HT_ACTIVATION, cell, flags)) continue;
+        if (!is_effect_on(w, e, HT_ACTIVATION, false, cell, flags) &&
+            !(reads && is_effect_on(w, e, HT_CHECKPOINT, true, cell, flags)))
+            continue;
         unsigned here = w->s->tensors[w->s->effects[e].tensor].label.sub_ops & sub_ops;
         twice |= seen & here;
         seen |= here;
@@ -98,8 +106,22 @@ static enum ht_status check_covered(const struct walk *w, int32_t i, int64_t cel
 static bool touches(const struct walk *w, int32_t i, enum ht_tensor_class class, int64_t cell, unsigned flags)
 {
     for (int64_t e = w->s->effects_begin[i]; e < w->s->effects_begin[i + 1]; e++)
-        if (is_effect_on(w, e, class, cell, flags)) return true;
+        if (is_effect_on(w, e, class, false, cell, flags)) return true;
     return false;
+}
+
+/* Checks that the op has an effect with one of the flags on what a front hands of a sub-op, 1 << HT_SUB_.., or its gradient. */
+static enum ht_status check_handed(const struct walk *w, int32_t i, enum ht_tensor_class class, int64_t cell,
+                                   unsigned flags, unsigned handed, struct ht_error *err)
+{
+    for (int64_t e = w->s->effects_begin[i]; e < w->s->effects_begin[i + 1]; e++)
+        if (is_effect_on(w, e, class, true, cell, flags) &&
+            w->s->tensors[w->s->effects[e].tensor].label.sub_ops == handed)
+            return HT_OK;
+    return ht_broken_op(w->s, i, err, "does not %s %swhat %s hands on of unit %d, micro-batch %d",
+                        flags == READS ? "read" : "write", class == HT_ACT_GRAD ? "the gradient of " : "",
+                        ht_sub_op_name((enum ht_sub_op)__builtin_ctz(handed)), (int)(cell / w->s->n_micro_batches),
+                        (int)(cell % w->s->n_micro_batches));
 }
 
 /* Checks that the op writes its sub-ops' activations, and allocates no tensor for others. */
@@ -109,7 +131,7 @@ static enum ht_status check_written(const struct walk *w, int32_t i, int64_t cel
     enum ht_status status = check_covered(w, i, cell, WRITES, sub_ops, err);
     for (int64_t e = w->s->effects_begin[i]; e < w->s->effects_begin[i + 1] && !status; e++) {
         unsigned more = w->s->tensors[w->s->effects[e].tensor].label.sub_ops & ~sub_ops;
-        if (more && is_effect_on(w, e, HT_ACTIVATION, cell, HT_PRODUCE))
+        if (more && is_effect_on(w, e, HT_ACTIVATION, false, cell, HT_PRODUCE))
             status = ht_broken_op(w->s, i, err, "allocates %s and does not write them", acts_of(w, cell, more).text);
     }
     return status;
@@ -173,6 +195,8 @@ static enum ht_status check_residual(const struct walk *w, int32_t i, struct ht_
     const struct ht_label *l = &w->s->ops[i].label;
     bool forward = w->s->ops[i].kind == HT_OP_FORWARD, half = l->sub_ops != HT_ALL_SUB_OPS;
     bool begins = l->sub_ops >> HT_SUB_NORM1 & 1, ends = l->sub_ops >> HT_SUB_FC2 & 1;
+    bool around = forward && ht_is_back(l->sub_ops) && !ht_hands_proj(l->sub_ops); /* X(u,j) is the residual */
+    unsigned handed = half && ht_is_half(l->sub_ops) ? ht_handed(l->sub_ops) : 0;
     int64_t cell = cell_of(w->s, &(struct ht_label){.unit = l->unit, .n_units = 1, .micro_batch = l->micro_batch});
     int64_t next = cell + (int64_t)l->n_units * w->s->n_micro_batches;
     const struct {
@@ -180,7 +204,7 @@ static enum ht_status check_residual(const struct walk *w, int32_t i, struct ht_
         enum ht_tensor_class class;
         int64_t cell;
         unsigned flags;
-    } parts[] = {{begins, HT_CHECKPOINT, cell, READS},
+    } parts[] = {{begins || around, HT_CHECKPOINT, cell, READS},
                  {forward && ends, HT_CHECKPOINT, next, WRITES},
                  {!forward && ends, HT_ACT_GRAD, next, READS},
                  {!forward, HT_ACT_GRAD, cell, ends ? WRITES : HT_UPDATE}};
@@ -188,7 +212,9 @@ static enum ht_status check_residual(const struct walk *w, int32_t i, struct ht_
     for (size_t k = 0; k < HT_COUNT(parts) && !status && cell >= 0; k++)
         if (parts[k].applies && (half || is_followed(w, parts[k].class, parts[k].cell)))
             status = check_stream(w, i, parts[k].class, parts[k].cell, parts[k].flags, err);
-    return status;
+    if (status || !handed || cell < 0 || (forward && ends)) return status;
+    return check_handed(w, i, forward ? HT_CHECKPOINT : HT_ACT_GRAD, cell, forward || ends ? WRITES : READS, handed,
+                        err);
 }
 
 /* Checks that only what has fc2 among its sub-ops writes the output. */
@@ -223,11 +249,12 @@ enum ht_status ht_rule_activations(const struct ht_schedule *s, struct ht_error 
 {
     int64_t n = (int64_t)s->n_units * s->n_micro_batches;
     struct walk w = {
-        .s = s, .kept = HT_NEW_ARRAY(bool, n), .input = HT_NEW_ARRAY(bool, n), .dinput = HT_NEW_ARRAY(bool, n)};
+        .s = s, .kept = HT_NEW_ARRAY(unsigned, n), .input = HT_NEW_ARRAY(bool, n), .dinput = HT_NEW_ARRAY(bool, n)};
     enum ht_status status = HT_OK;
     for (int32_t t = 0; t < s->n_tensors && n; t++) {
         int64_t cell = cell_of(s, &s->tensors[t].label);
-        if (cell >= 0 && s->tensors[t].class == HT_ACTIVATION) w.kept[cell] = true;
+        if (ht_is_handed(&s->tensors[t])) continue;
+        if (cell >= 0 && s->tensors[t].class == HT_ACTIVATION) w.kept[cell] |= s->tensors[t].label.sub_ops;
         if (cell >= 0 && s->tensors[t].class == HT_CHECKPOINT) w.input[cell] = true;
         if (cell >= 0 && s->tensors[t].class == HT_ACT_GRAD) w.dinput[cell] = true;
     }
