@@ -21,7 +21,8 @@
  * and runs again, as planners decide that choose by operator.
  *
  * DAPPLE's planner of uneven stages is left out: blocks are divided evenly unless blocks= is given, or halves=, in half
- * blocks: halves=5,3 ends the first of two stages behind the third block's attention.
+ * blocks: halves=5,3 ends the first of two stages behind the third block's attention. Or in sub-ops, eight a block:
+ * sub_ops=23,9 ends it behind the third block's gelu (common/model/halves.h).
  * Its data parallelism is pipelines=2,2: two pipelines of two devices, which share the batch and all-reduce their
  * gradients once an iteration.
  *
@@ -78,6 +79,7 @@
     {"l", "micro-batches of each pipeline", .min = 1, .max = 1 << 20, .kind = HT_VARIABLE_LIST},                       \
     {"blocks", "blocks of each stage, of one pipeline after the other", .min = 1, .max = -1, .kind = HT_VARIABLE_LIST},\
     {"halves", "the same in half blocks: attention or MLP; in place of blocks", .min = 1, .max = 1 << 16, .kind = HT_VARIABLE_LIST},\
+    {"sub_ops", "the same in sub-ops, 8 a block: norm1, qkv, attention, proj, norm2, fc1, gelu, fc2", .min = 1, .max = 1 << 18, .kind = HT_VARIABLE_LIST},\
     {"tp", "tensor-parallel parts of each stage, a device each", .min = 1, .max = 1 << 16},                            \
     {"widths", "the same of each stage of a pipeline; in place of tp", .min = 1, .max = 1 << 14, .kind = HT_VARIABLE_LIST},\
     {"place", "devices of parts, stages, pipelines, one after the other", .kind = HT_VARIABLE_RANKS},                  \
@@ -125,11 +127,14 @@ static enum ht_status style_of(const struct ht_system *self, const struct ht_sce
                                struct ht_pipe_style *out)
 {
     const struct ht_variable *pipelines = ht_plan_variable(plan, "pipelines"), *l = ht_plan_variable(plan, "l");
-    const struct ht_variable *halves = ht_plan_variable(plan, "halves"), *tp = ht_plan_variable(plan, "tp"),
-                             *place = ht_plan_variable(plan, "place"), *widths = ht_plan_variable(plan, "widths"),
-                             *host = ht_plan_variable(plan, "host"), *replicas = ht_plan_variable(plan, "replicas"),
+    const struct ht_variable *halves = ht_plan_variable(plan, "halves"), *sub_ops = ht_plan_variable(plan, "sub_ops"),
+                             *tp = ht_plan_variable(plan, "tp"), *place = ht_plan_variable(plan, "place"),
+                             *widths = ht_plan_variable(plan, "widths"), *host = ht_plan_variable(plan, "host"),
+                             *replicas = ht_plan_variable(plan, "replicas"),
                              *crossing = ht_plan_variable(plan, "crossing"),
-                             *blocks = halves ? halves : ht_plan_variable(plan, "blocks");
+                             *blocks = sub_ops  ? sub_ops
+                                       : halves ? halves
+                                                : ht_plan_variable(plan, "blocks");
     int64_t ranks = ht_scenario_ranks(scenario), micro_batches = ht_scenario_micro_batches(scenario);
     *layout = NULL;
     enum ht_status status =
@@ -143,7 +148,7 @@ static enum ht_status style_of(const struct ht_system *self, const struct ht_sce
     if (!status && ht_plan_get(plan, "sequence") && (*layout)->tp > 1)
         status = ht_layout_cut_rows(*layout, scenario, err);
     if (status) return status;
-    if ((*layout)->n_replicas == 1 && (*layout)->tp == 1 && !place && !halves && !widths &&
+    if ((*layout)->n_replicas == 1 && (*layout)->tp == 1 && !place && !halves && !sub_ops && !widths &&
         !replicas) { /* the same as without a layout */
         ht_layout_destroy(*layout);
         *layout = NULL;
@@ -155,6 +160,7 @@ static enum ht_status style_of(const struct ht_system *self, const struct ht_sce
                                   .blocks = blocks ? blocks->values : NULL,
                                   .n_blocks = blocks ? blocks->n : 0,
                                   .halves = halves,
+                                  .sub_ops = sub_ops,
                                   .zero = (int32_t)ht_plan_get(plan, "zero"),
                                   .reduce_whole = ht_plan_variable(plan, "scatter") && !ht_plan_get(plan, "scatter"),
                                   .bucket = ht_plan_get(plan, "bucket"),
@@ -193,6 +199,22 @@ static enum ht_status set_pipelines(const struct ht_scenario *scenario, const st
     ht_plan_set_vector(out, pipelines);
     ht_plan_set_vector(out, l ? l : &equal);
     ht_variable_free(&equal);
+    return HT_OK;
+}
+
+/* Adds the blocks of stages to the plan, or what is in their place, if they are forced. */
+static enum ht_status set_blocks(const struct ht_settings *settings, struct ht_error *err, struct ht_plan *out)
+{
+    static const char *const names[] = {"blocks", "halves", "sub_ops"};
+    const char *seen = NULL;
+    for (size_t i = 0; i < HT_COUNT(names); i++) {
+        const struct ht_variable *v = ht_setting_variable(settings, names[i]);
+        if (v && seen)
+            return ht_fail(err, HT_BAD_INPUT, "%s and %s are both set; expected one of them", seen, names[i]);
+        if (!v) continue;
+        ht_plan_set_vector(out, v);
+        seen = names[i];
+    }
     return HT_OK;
 }
 
@@ -294,8 +316,6 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
                            struct ht_plan *out)
 {
     (void)profile;
-    const struct ht_variable *blocks = ht_setting_variable(settings, "blocks"),
-                             *halves = ht_setting_variable(settings, "halves");
     const struct ht_variable *widths = ht_setting_variable(settings, "widths"),
                              *replicas = ht_setting_variable(settings, "replicas");
     bool chunks = self->variant == HT_PIPE_INTERLEAVED;
@@ -311,10 +331,8 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
     if (chunks) ht_plan_set(out, "v", ht_setting(settings, "v", ht_pipe_stages_each(scenario, 2, stages)));
     enum ht_status status = set_pipelines(scenario, settings, err, out);
     if (status) return status;
-    if (blocks && halves) return ht_fail(err, HT_BAD_INPUT, "blocks and halves are both set; expected one of them");
-    if (blocks) ht_plan_set_vector(out, blocks);
-    if (halves) ht_plan_set_vector(out, halves);
-    status = set_parts(settings, err, out);
+    status = set_blocks(settings, err, out);
+    if (!status) status = set_parts(settings, err, out);
     if (!status) status = set_replicas(settings, err, out);
     if (!status) status = set_slices(self, settings, stages, err, out);
     if (!status) status = set_place(scenario, settings, tp, err, out);
@@ -322,7 +340,9 @@ static enum ht_status plan(const struct ht_system *self, const struct ht_scenari
     if (!status) status = ht_pipe_plan_recomputation(scenario, settings, self->variant == HT_PIPE_AFAB, err, out);
     if (status) return status;
     snprintf(out->why, sizeof(out->why), "%s",
-             blocks || halves ? "blocks of stages are forced" : "fixed: blocks shared out evenly");
+             ht_plan_variable(out, "blocks") || ht_plan_variable(out, "halves") || ht_plan_variable(out, "sub_ops")
+                 ? "blocks of stages are forced"
+                 : "fixed: blocks shared out evenly");
     status = style_of(self, scenario, out, err, &layout, &style);
     if (!status) status = ht_pipe_check(scenario, &style, err);
     ht_layout_destroy(layout);

@@ -1,6 +1,7 @@
 #include "common/backend/cpu_call.h"
 
 #include "common/model/halves.h"
+#include "common/schedule/apart.h"
 
 #include <stdio.h>
 
@@ -28,11 +29,44 @@ const struct ht_buffer *ht_cpu_lookup(const struct ht_cpu_call *c, enum ht_tenso
 {
     for (int32_t i = 0; i < c->n_buffers; i++) {
         const struct ht_tensor *t = &c->s->tensors[c->buffers[i].tensor];
-        if (t->class == class && t->label.unit == unit && t->label.micro_batch == micro_batch &&
+        if (t->class == class && t->label.unit == unit && t->label.micro_batch == micro_batch && !ht_is_handed(t) &&
             in_reach(c, &c->buffers[i], flags))
             return &c->buffers[i];
     }
     return NULL;
+}
+
+static const struct ht_buffer *lookup_handed(const struct ht_cpu_call *c, enum ht_tensor_class class, int32_t unit,
+                                             unsigned handed, unsigned flags)
+{
+    for (int32_t i = 0; i < c->n_buffers; i++) {
+        const struct ht_tensor *t = &c->s->tensors[c->buffers[i].tensor];
+        if (t->class == class && t->label.unit == unit && t->label.micro_batch == c->op->label.micro_batch &&
+            ht_is_handed(t) && t->label.sub_ops == handed && in_reach(c, &c->buffers[i], flags))
+            return &c->buffers[i];
+    }
+    return NULL;
+}
+
+bool ht_cpu_has_handed(const struct ht_cpu_call *c, int32_t unit, unsigned handed)
+{
+    return lookup_handed(c, HT_CHECKPOINT, unit, handed, HT_CPU_READ);
+}
+
+void *ht_cpu_find_handed(struct ht_cpu_call *c, enum ht_tensor_class class, int32_t unit, unsigned handed,
+                         unsigned flags)
+{
+    const struct ht_unit_args *a = &c->args;
+    int64_t bytes = a->batch * a->seq * ht_handed_width(a->model, handed) * ht_dtype_bytes(a->dtype);
+    const struct ht_buffer *b = lookup_handed(c, class, unit, handed, flags);
+    char name[72];
+    ht_sub_ops_text(handed, name, sizeof name);
+    if (!b)
+        ht_cpu_fail(c, "no effect %s what %s hands on in %s memory", flags == HT_CPU_READ ? "reads" : "writes", name,
+                    ht_tier_name(c->tier));
+    else if (b->bytes != bytes)
+        ht_cpu_fail(c, "what %s hands on has %lld bytes, expected %lld", name, (long long)b->bytes, (long long)bytes);
+    return b ? b->data : NULL;
 }
 
 /* "activation of unit 3, micro-batch 1" */
@@ -93,7 +127,7 @@ void ht_cpu_find_acts(struct ht_cpu_call *c, int32_t unit, unsigned flags, unsig
         found |= here;
         if (!c->check_only) ht_block_acts_place(a->model, here, a->batch, a->seq, a->dtype, b->data, acts);
     }
-    if (sub_ops & ~found)
+    if (ht_sub_ops_activation_bytes(a->model, sub_ops & ~found, a->batch, a->seq, a->dtype))
         ht_cpu_fail(c, "no effect %s %s of the %s in %s memory", verb(flags),
                     ht_sub_ops_text(sub_ops & ~found, names, sizeof(names)), what, ht_tier_name(c->tier));
 }

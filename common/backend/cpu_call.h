@@ -51,6 +51,11 @@ const struct ht_buffer *ht_cpu_lookup(const struct ht_cpu_call *c, enum ht_tenso
 /* Returns the data of such a buffer. Sets c->status unless it exists and has exactly these bytes. */
 void *ht_cpu_find(struct ht_cpu_call *c, enum ht_tensor_class class, int32_t unit, int32_t micro_batch, unsigned flags,
                   int64_t bytes);
+/* Returns true if the op reads what a front hands of a sub-op, 1 << HT_SUB_..; returns the data of that, a checkpoint, or of its
+   gradient (common/model/halves.h). Sets c->status likewise. */
+bool ht_cpu_has_handed(const struct ht_cpu_call *c, int32_t unit, unsigned handed);
+void *ht_cpu_find_handed(struct ht_cpu_call *c, enum ht_tensor_class class, int32_t unit, unsigned handed,
+                         unsigned flags);
 /* Fills in the addresses in which the tensors A(unit, j) with one of the flags keep these sub-ops. Sets c->status
    unless each sub-op is in exactly one of them, and each has the bytes of its sub-ops. */
 void ht_cpu_find_acts(struct ht_cpu_call *c, int32_t unit, unsigned flags, unsigned sub_ops,

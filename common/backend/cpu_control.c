@@ -215,13 +215,12 @@ static enum ht_status check_part(const struct ht_cpu_control *c, const struct ht
 static enum ht_status check_all_checked(const struct ht_cpu_control *c, const struct ht_schedule *s,
                                         const struct ht_model *model, struct ht_error *err)
 {
-    static const unsigned whole[] = {0}, halves[] = {HT_ATTENTION_HALF, HT_MLP_HALF};
     enum ht_status status = HT_OK;
     int32_t i = 0;
     for (int32_t u = 0; u < ht_model_units(model); u++) {
-        bool apart = i < c->n_checked && c->checked[i].half;
-        for (int h = 0; h < 1 + apart; h++) {
-            struct ht_cpu_checked of = {.unit = u, .half = (apart ? halves : whole)[h], .parts = 1};
+        unsigned half = i < c->n_checked ? c->checked[i].half : 0, front = half ? ht_front_of(half) : 0;
+        for (int h = 0; h < 1 + (half > 0); h++) {
+            struct ht_cpu_checked of = {.unit = u, .half = h ? HT_ALL_SUB_OPS & ~front : front, .parts = 1};
             if (i < c->n_checked) of.parts = c->checked[i].parts;
             for (; of.part < of.parts && !status; of.part++) status = check_part(c, s, model, of, &i, err);
         }

@@ -21,9 +21,9 @@ static void *flat(struct ht_cpu_call *c, enum ht_tensor_class class, int32_t uni
     const struct ht_buffer *b = ht_cpu_lookup(c, class, unit, micro_batch, flags);
     unsigned sub_ops = b ? c->s->tensors[b->tensor].label.sub_ops : HT_ALL_SUB_OPS;
     struct ht_range has = ht_sub_ops_params(c->args.model, unit, sub_ops);
-    if (ht_is_half(sub_ops) && c->op->label.sub_ops & ~sub_ops)
-        ht_cpu_fail(c, "has a half's %s of unit %d, and passes sub-ops of the other", ht_tensor_class_name(class),
-                    unit);
+    bool cut_alike = c->op->kind == HT_OP_RECOMPUTE || c->op->label.sub_ops == sub_ops;
+    if (ht_is_half(sub_ops) && (c->op->label.sub_ops & ~sub_ops || !cut_alike))
+        ht_cpu_fail(c, "has a half's %s of unit %d, and passes other sub-ops", ht_tensor_class_name(class), unit);
     char *data = ht_cpu_find(c, class, unit, micro_batch, flags, (has.end - has.begin) * ht_dtype_bytes(type));
     if (c->status || c->check_only) return data;
     return (void *)((uintptr_t)data - (uintptr_t)(has.begin * ht_dtype_bytes(type)));
@@ -153,6 +153,18 @@ static enum ht_status forward_embedding(struct ht_cpu_call *c)
     return status ? status : c->status;
 }
 
+/* Sets the activations that a pass or a recomputation of a back, which reads some sub-ops' besides its own, has of what its front
+   hands. Returns the sub-ops that it reads of others. */
+static unsigned find_handed(struct ht_cpu_call *c, int32_t unit, unsigned reads, struct ht_block_acts *act)
+{
+    for (int s = 0; s < HT_N_SUB_OPS; s++) {
+        if (!(reads >> s & 1) || !ht_cpu_has_handed(c, unit, 1u << s)) continue;
+        act->of[s] = ht_cpu_find_handed(c, HT_CHECKPOINT, unit, 1u << s, HT_CPU_READ);
+        reads &= ~(1u << s);
+    }
+    return reads;
+}
+
 /* Runs a forward pass or one half of it, or a recomputation of some sub-ops, which writes the output only if the op has
    it: as the input of a block that is recomputed next. */
 static enum ht_status forward_block(struct ht_cpu_call *c, int32_t unit)
@@ -163,10 +175,12 @@ static enum ht_status forward_block(struct ht_cpu_call *c, int32_t unit)
     assert(!wanted || sub_ops >> HT_SUB_FC2 & 1); /* the verifier proves it */
     if (!wanted) sub_ops &= ~(1u << HT_SUB_FC2);
     struct ht_sub_op_reads reads = ht_sub_ops_read(c->args.model->arch, sub_ops);
-    struct ht_block_acts act = {{0}};
+    struct ht_block_acts act = {0};
     const void *p = param(c, unit), *x = reads.input ? x_in(c, unit) : NULL;
-    ht_cpu_find_acts(c, unit, HT_CPU_READ, reads.sub_ops, &act);
+    bool hands = c->op->kind == HT_OP_FORWARD && ht_is_front(sub_ops) && ht_handed(sub_ops);
+    ht_cpu_find_acts(c, unit, HT_CPU_READ, find_handed(c, unit, reads.sub_ops, &act), &act);
     ht_cpu_find_acts(c, unit, HT_CPU_WRITE, fills, &act);
+    if (hands) act.handed = ht_cpu_find_handed(c, HT_CHECKPOINT, unit, ht_handed(sub_ops), HT_CPU_WRITE);
     void *scratch = block_workspace(c, sub_ops, false);
     void *out = wanted ? x_out(c, unit + 1) : NULL;
     if (c->status || c->check_only) return c->status;
@@ -254,11 +268,12 @@ static enum ht_status backward_block(struct ht_cpu_call *c, int32_t unit)
     unsigned sub_ops = c->op->label.sub_ops & HT_ALL_SUB_OPS;
     bool begins = sub_ops >> HT_SUB_FC2 & 1;
     struct ht_sub_op_reads reads = ht_sub_ops_backward_read(c->args.model->dropout, sub_ops);
-    struct ht_block_acts act = {{0}};
+    struct ht_block_acts act = {0};
     const void *p = param(c, unit), *x = reads.input ? x_in(c, unit) : NULL;
     const void *dout = begins ? dx(c, unit + 1, HT_CPU_READ) : NULL;
-    ht_cpu_find_acts(c, unit, HT_CPU_READ, reads.sub_ops, &act);
-    unsigned writes = begins ? HT_CPU_WRITE : HT_UPDATE;
+    ht_cpu_find_acts(c, unit, HT_CPU_READ, find_handed(c, unit, reads.sub_ops, &act), &act);
+    unsigned writes = begins ? HT_CPU_WRITE : HT_UPDATE, handed = ht_is_half(sub_ops) ? ht_handed(sub_ops) : 0;
+    if (handed) act.handed = ht_cpu_find_handed(c, HT_ACT_GRAD, unit, handed, begins ? HT_CPU_WRITE : HT_CPU_READ);
     void *out = dx(c, unit, writes), *grad = gradient(c, unit, own_gradient(c, unit) ? HT_CPU_WRITE : writes);
     void *scratch = block_workspace(c, sub_ops, true);
     if (c->status || c->check_only) return c->status;

@@ -9,6 +9,7 @@
 #include "common/base/array.h"
 #include "common/base/units.h"
 #include "common/exec/core.h"
+#include "common/model/halves.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +25,6 @@ enum { ENDS = 5, CHECKERS = 5 };
 static int64_t scratch_bytes(const struct ht_cuda_api *api, const struct ht_model *m, enum ht_dtype param,
                              int64_t batch, int64_t seq)
 {
-    static const unsigned halves[] = {HT_ATTENTION_HALF, HT_MLP_HALF};
     int64_t most = 0;
     bool lacks = false;
     for (int64_t u = 0; u < ht_model_units(m) && api->workspace_bytes; u++)
@@ -33,10 +33,12 @@ static int64_t scratch_bytes(const struct ht_cuda_api *api, const struct ht_mode
             lacks |= need > ht_unit_workspace_bytes(m, u, batch, seq, param, back);
             if (need > most) most = need;
         }
-    for (int i = 0; i < 2 && api->workspace_bytes; i++) /* a half needs no more than its block */
-        for (int back = 0; back < 2; back++)
-            lacks |= api->block_workspace_bytes(m, halves[i], batch, seq, param, back) >
-                     ht_block_workspace_bytes(m, halves[i], batch, seq, param, back);
+    for (int i = 2; i < 2 * HT_N_SUB_OPS && api->workspace_bytes; i++) /* a half needs no more than its block */
+        for (int back = 0; back < 2; back++) {
+            unsigned half = i % 2 ? HT_ALL_SUB_OPS & ~ht_front(i / 2) : ht_front(i / 2);
+            lacks |= api->block_workspace_bytes(m, half, batch, seq, param, back) >
+                     ht_block_workspace_bytes(m, half, batch, seq, param, back);
+        }
     return lacks ? ht_cuda_aligned(most) : 0;
 }
 

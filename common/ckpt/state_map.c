@@ -9,7 +9,7 @@ struct ht_state_map {
     struct ht_model model;
     struct ht_state_copy *copies; /* by unit, part, rank */
     int64_t *first;               /* [n_units * HT_N_STATE_PARTS + 1] first copy of each part */
-    bool *apart;                  /* [n_units] the halves of the block are divided into different numbers of parts */
+    unsigned *apart; /* [n_units] front of a block whose halves are divided into different numbers of parts, or 0 */
 };
 
 /* ---- one tensor ---- */
@@ -92,7 +92,8 @@ static unsigned *stepped_tiers(const struct ht_schedule *s)
 }
 
 struct entry {
-    int64_t list; /* unit * HT_N_STATE_PARTS + part */
+    int64_t list;     /* unit * HT_N_STATE_PARTS + part */
+    unsigned sub_ops; /* of which it is */
     struct ht_state_copy copy;
 };
 
@@ -119,7 +120,8 @@ static enum ht_status collect(const struct ht_schedule *s, const struct ht_model
         c.rank = holder_of(s, r);
         c.stale = c.type != HT_F32 || (stepped[r->tensor] && !(stepped[r->tensor] & 1u << r->tier));
         if (c.begin < c.end)
-            entries[(*n)++] = (struct entry){t->label.unit * HT_N_STATE_PARTS + (int64_t)ht_state_part_of(t), c};
+            entries[(*n)++] =
+                (struct entry){t->label.unit * HT_N_STATE_PARTS + (int64_t)ht_state_part_of(t), t->label.sub_ops, c};
     }
     free(stepped);
     return status;
@@ -170,13 +172,13 @@ enum ht_status ht_state_map_create(const struct ht_schedule *s, const struct ht_
     qsort(entries, (size_t)n, sizeof(*entries), by_list);
     map->copies = HT_NEW_ARRAY(struct ht_state_copy, n);
     map->first = HT_NEW_ARRAY(int64_t, n_lists + 1);
-    map->apart = HT_NEW_ARRAY(bool, ht_model_units(model));
+    map->apart = HT_NEW_ARRAY(unsigned, ht_model_units(model));
     for (int64_t i = 0; i < n; i++) {
         map->copies[i] = entries[i].copy;
         map->first[entries[i].list + 1] = i + 1;
         bool same_list = i && entries[i].list == entries[i - 1].list;
-        map->apart[entries[i].list / HT_N_STATE_PARTS] |=
-            same_list && entries[i].copy.tp_parts != entries[i - 1].copy.tp_parts;
+        if (same_list && entries[i].copy.tp_parts != entries[i - 1].copy.tp_parts)
+            map->apart[entries[i].list / HT_N_STATE_PARTS] = ht_front_of(entries[i].sub_ops);
     }
     for (int64_t i = 0; i < n_lists; i++)
         if (map->first[i + 1] < map->first[i]) map->first[i + 1] = map->first[i];
@@ -212,10 +214,10 @@ static struct ht_model model_of(const struct ht_state_map *map, const struct ht_
     return ht_model_part(&map->model, c->tp_part, c->tp_parts);
 }
 
-/* Returns true if element `at` of a unit of the model, or of a part of it, belongs to the second half of a block. */
-static bool is_in_mlp(const struct ht_model *m, int64_t unit, int64_t at)
+/* Returns true if element `at` of a unit of the model, or of a part of it, belongs to the back of a block. */
+static bool is_in_back(const struct ht_model *m, int64_t unit, unsigned front, int64_t at)
 {
-    return at >= ht_sub_ops_params(m, unit, HT_MLP_HALF).begin;
+    return at >= ht_sub_ops_params(m, unit, front).end;
 }
 
 /* Returns the number of tensor-parallel parts of a piece. The halves of a block, if copies have one or the other, may be divided
@@ -226,8 +228,9 @@ static int32_t parts_of(const struct ht_state_map *map, struct ht_piece piece)
     int64_t n = ht_state_map_copies(map, piece.unit, piece.part, &copies);
     for (int64_t i = 0; i < n && map->apart[piece.unit]; i++) {
         struct ht_model part = model_of(map, &copies[i]);
-        bool mlp = is_in_mlp(&map->model, piece.unit, piece.begin);
-        if (is_in_mlp(&part, piece.unit, copies[i].begin) == mlp) return copies[i].tp_parts;
+        unsigned front = map->apart[piece.unit];
+        bool back = is_in_back(&map->model, piece.unit, front, piece.begin);
+        if (is_in_back(&part, piece.unit, front, copies[i].begin) == back) return copies[i].tp_parts;
     }
     return n ? copies[0].tp_parts : 1;
 }

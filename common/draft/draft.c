@@ -126,13 +126,13 @@ static void add_parameters(struct ht_draft *g, int32_t u)
     ht_draft_turn_to(g, -1);
 }
 
-/* Adds the row of what some sub-ops of a block keep. */
+/* Adds the row of what some sub-ops of a block keep, or returns -1 if that is nothing. */
 static int32_t add_kept(struct ht_draft *g, int32_t u, int32_t j, unsigned sub_ops, int32_t rank)
 {
     const struct ht_scenario *sc = g->scenario;
     int64_t bytes = ht_sub_ops_activation_bytes(&sc->model, sub_ops, g->micro_batch, sc->seq, sc->numerics.param);
     int32_t row = add(g, HT_ACTIVATION, u, j, bytes, rank);
-    g->schedule->tensors[row].label.sub_ops = sub_ops;
+    if (row >= 0) g->schedule->tensors[row].label.sub_ops = sub_ops;
     return row;
 }
 
@@ -154,20 +154,49 @@ static int32_t add_stream(struct ht_draft *g, enum ht_tensor_class class, int32_
     return row;
 }
 
-/* Adds the activations of a half. What the projection keeps is the MLP half's input. Between the halves dX(u,j) holds the
-   gradient of that (draft_extra.h). */
+/* Adds a row of what a front hands to a back beside the residual, or of its gradient. */
+static int32_t add_handed(struct ht_draft *g, enum ht_tensor_class class, int32_t u, int32_t j)
+{
+    const struct ht_scenario *sc = g->scenario;
+    unsigned handed = ht_handed(ht_draft_sub_ops(g, u));
+    int32_t rank = beside(g, holder(g, u), u, j);
+    if (!handed) return -1;
+    int64_t elements = g->micro_batch * sc->seq * ht_handed_width(&sc->model, handed);
+    int32_t row = add(g, class, u, j, elements * ht_dtype_bytes(sc->numerics.param), rank);
+    struct ht_tensor *t = &g->schedule->tensors[row];
+    t->label.sub_ops = handed;
+    if (!ht_handed_alike(handed)) t->part = g->part, t->parts = ht_layout_width_at(g->layout, rank);
+    return row;
+}
+
+/* Adds the inputs of a back, and their gradients. Its residual is the input of the block, or what the projection keeps.
+   Between the halves dX(u,j) holds the gradient of that (draft_extra.h). */
+static void add_inputs_of_back(struct ht_draft *g, int32_t u, int32_t j)
+{
+    int32_t at = ht_draft_at(g, u, j), before = ht_draft_at(g, u - 1, j);
+    if (g->dx[before] < 0) g->dx[before] = add_stream(g, HT_ACT_GRAD, u - 1, j, holder(g, u));
+    g->dx[at] = g->dx[before];
+    g->handed[at] = add_handed(g, HT_CHECKPOINT, u, j);
+    g->dhanded[at] = add_handed(g, HT_ACT_GRAD, u, j);
+    if (ht_hands_proj(ht_draft_sub_ops(g, u))) {
+        g->x[at] = add_kept(g, u, j, 1u << HT_SUB_PROJ, beside(g, holder(g, u), u, j));
+        g->schedule->tensors[g->x[at]].part = 0, g->schedule->tensors[g->x[at]].parts = 1; /* each part has it alike */
+        return;
+    }
+    if (g->x[before] < 0) g->x[before] = add_stream(g, HT_CHECKPOINT, u - 1, j, holder(g, u));
+    g->x[at] = g->x[before];
+}
+
+/* Adds the activations of a half. */
 static void add_activations_of_half(struct ht_draft *g, int32_t u, int32_t j)
 {
-    unsigned half = ht_draft_sub_ops(g, u), kept = half & ~(1u << HT_SUB_PROJ);
-    int32_t at = ht_draft_at(g, u, j), before = ht_draft_at(g, u - 1, j), row;
-    if (half == HT_ATTENTION_HALF) {
+    unsigned half = ht_draft_sub_ops(g, u), kept = half & ~(ht_hands_proj(half) ? 1u << HT_SUB_PROJ : 0);
+    int32_t at = ht_draft_at(g, u, j), row;
+    if (ht_is_front(half)) {
         g->x[at] = add_stream(g, HT_CHECKPOINT, u, j, beside(g, forward_rank(g, u), u, j));
         g->dx[at] = add_stream(g, HT_ACT_GRAD, u, j, beside(g, holder(g, u), u, j));
     } else {
-        if (g->dx[before] < 0) g->dx[before] = add_stream(g, HT_ACT_GRAD, u - 1, j, holder(g, u));
-        g->x[at] = add_kept(g, u, j, 1u << HT_SUB_PROJ, beside(g, holder(g, u), u, j));
-        g->dx[at] = g->dx[before];
-        g->schedule->tensors[g->x[at]].part = 0, g->schedule->tensors[g->x[at]].parts = 1; /* each part has it alike */
+        add_inputs_of_back(g, u, j);
     }
     if (!passes(g, holder(g, u), j)) return;
     row = add_kept(g, u, j, kept, holder(g, u));
@@ -350,7 +379,7 @@ void ht_draft_init(struct ht_draft *g, const struct ht_scenario *scenario, const
     ht_layout_slice(layout, g->schedule);
     int32_t **per_unit[] = {&g->param,          &g->master, &g->momentum, &g->variance, &g->grad, &g->state->full_param,
                             &g->state->full_sum};
-    int32_t **per_pass[] = {&g->grad_mb, &g->x, &g->dx, &g->state->full_grad};
+    int32_t **per_pass[] = {&g->grad_mb, &g->x, &g->dx, &g->handed, &g->dhanded, &g->state->full_grad};
     for (size_t i = 0; i < HT_COUNT(per_unit); i++) *per_unit[i] = ht_alloc_ids(rows);
     for (size_t i = 0; i < HT_COUNT(per_pass); i++) *per_pass[i] = ht_alloc_ids(rows * g->n_mb);
     g->a = (int32_t(*)[HT_N_SUB_OPS])ht_alloc_ids(rows * g->n_mb * HT_N_SUB_OPS);
@@ -381,6 +410,8 @@ struct ht_schedule *ht_draft_free(struct ht_draft *g)
                    g->grad_mb,
                    g->x,
                    g->dx,
+                   g->handed,
+                   g->dhanded,
                    g->a,
                    g->logits,
                    g->links,

@@ -68,6 +68,7 @@ struct ht_draft {
     int32_t *grad;              /* the accumulator, which is also the first micro-batch's fresh gradient */
     int32_t *grad_mb;           /* fresh gradient of a later micro-batch j */
     int32_t *x, *dx;            /* by unit and micro-batch */
+    int32_t *handed, *dhanded;  /* likewise: of a back, what its front hands beside the residual, and its gradient */
     int32_t (*a)[HT_N_SUB_OPS]; /* likewise: row of each sub-op; one for all unless A(u,j) is cut */
     int32_t *logits;            /* [n_mb] */
 

@@ -376,7 +376,7 @@ enum ht_status ht_layout_place(struct ht_layout *l, const struct ht_scenario *sc
     return HT_OK;
 }
 
-void ht_layout_halve(struct ht_layout *l, const struct ht_scenario *sc, const bool *cut)
+void ht_layout_halve(struct ht_layout *l, const struct ht_scenario *sc, const unsigned *fronts)
 {
     int32_t n = (int32_t)ht_model_units(&sc->model);
     free(l->units);
@@ -384,8 +384,8 @@ void ht_layout_halve(struct ht_layout *l, const struct ht_scenario *sc, const bo
     l->units = HT_NEW_ARRAY(struct ht_layout_unit, 2 * n);
     l->n_units = 0;
     for (int32_t u = 0; u < n; u++) {
-        l->units[l->n_units++] = (struct ht_layout_unit){u, cut[u] ? HT_ATTENTION_HALF : HT_ALL_SUB_OPS};
-        if (cut[u]) l->units[l->n_units++] = (struct ht_layout_unit){u, HT_MLP_HALF};
+        l->units[l->n_units++] = (struct ht_layout_unit){u, fronts[u] ? fronts[u] : HT_ALL_SUB_OPS};
+        if (fronts[u]) l->units[l->n_units++] = (struct ht_layout_unit){u, HT_ALL_SUB_OPS & ~fronts[u]};
     }
     l->shards = HT_NEW_ARRAY(struct ht_shard, l->n_units * l->n_ranks);
     for (int32_t u = 0; u < l->n_units; u++) copy(sc, u, l);

@@ -45,12 +45,12 @@
  * rank holds every unit whole. In a pipeline a whole unit is on the rank of its stage (common/schedule/pipeline.h); its
  * shards are on that of each pipeline (ht_pipe_lay_out), and a tensor-parallel part has shards of its own.
  *
- * Stages may end inside a block, between its attention and its MLP. Then the two halves of this block are units of their
- * own to drafts, in all pipelines:
+ * Stages may end inside a block, between its attention and its MLP or behind another sub-op. Then the two halves of this
+ * block, its front and its back (common/model/halves.h), are units of their own to drafts, in all pipelines:
  *
  *     unit of the model     0   1   2          3   4
  *     unit of a draft       0   1   2     3    4   5        block 2 is cut
- *                                   attn  MLP
+ *                                  front  back
  *
  * Ranks of a node may instead share one copy of every unit, in the node's memory. They are one replica, whose
  * micro-batches they take in turn: rank r of N has micro-batches r, r + N, ..
@@ -83,7 +83,7 @@ struct ht_shard {
 /* A unit of a draft: a unit of the model, or one half of a block. */
 struct ht_layout_unit {
     int32_t unit;
-    unsigned sub_ops; /* HT_ALL_SUB_OPS, HT_ATTENTION_HALF or HT_MLP_HALF */
+    unsigned sub_ops; /* HT_ALL_SUB_OPS, or those of a front or a back */
 };
 
 enum ht_sharding {
@@ -152,8 +152,9 @@ enum ht_status ht_layout_place(struct ht_layout *l, const struct ht_scenario *sc
                                struct ht_error *err);
 void ht_layout_destroy(struct ht_layout *l); /* accepts NULL */
 
-/* Cuts blocks into halves, each of which is a unit from then on; every rank holds all of it. cut: [units of the model]. */
-void ht_layout_halve(struct ht_layout *l, const struct ht_scenario *scenario, const bool *cut);
+/* Cuts blocks into halves, each of which is a unit from then on; every rank holds all of it. fronts: [units of the model] the
+   sub-ops of the front; 0: it is not cut. */
+void ht_layout_halve(struct ht_layout *l, const struct ht_scenario *scenario, const unsigned *fronts);
 
 /* Cuts norms and residuals into the parts, too. HT_BAD_INPUT if tp does not divide a micro-batch's tokens. */
 enum ht_status ht_layout_cut_rows(struct ht_layout *l, const struct ht_scenario *scenario, struct ht_error *err);

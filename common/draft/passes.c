@@ -138,11 +138,18 @@ static bool is_apart(const struct ht_draft *g, int32_t unit)
     return ht_is_half(ht_draft_sub_ops(g, unit));
 }
 
-/* Returns true if the attention half has another half's input on its device: what the projection keeps. Its backward reads
-   that for the mask of dropout. */
-static bool reads_mask(const struct ht_draft *g, int32_t unit)
+/* Returns true if a unit is a front whose backward reads the residual that it has handed to the back. */
+static bool reads_residual(const struct ht_draft *g, int32_t unit)
 {
-    return ht_draft_sub_ops(g, unit) == HT_ATTENTION_HALF && g->scenario->model.dropout;
+    unsigned sub_ops = ht_draft_sub_ops(g, unit);
+    return ht_is_front(sub_ops) && ht_front_reads_residual(g->scenario->model.dropout, sub_ops);
+}
+
+/* Returns true if a unit is a front that makes the residual which it hands: what the projection keeps. */
+static bool makes_residual(const struct ht_draft *g, int32_t unit)
+{
+    unsigned sub_ops = ht_draft_sub_ops(g, unit);
+    return ht_is_front(sub_ops) && ht_hands_proj(sub_ops);
 }
 
 int32_t ht_draft_forward_half(struct ht_draft *g, int32_t unit, int32_t mb, unsigned half, unsigned keep)
@@ -163,7 +170,13 @@ int32_t ht_draft_forward_half(struct ht_draft *g, int32_t unit, int32_t mb, unsi
         on_activations(g, unit, mb, proj, keep & proj ? HT_NEED : HT_NEED | HT_RELEASE);
     on_activations(g, unit, mb, kept, HT_PRODUCE);
     on_activations(g, unit, mb, half & ~kept, HT_PRODUCE | HT_RELEASE);
-    if (ends) on_device(g, head ? g->logits[mb] : g->x[ht_draft_at(g, unit + 1, mb)], HT_PRODUCE);
+    if (apart && ht_is_front(half)) {
+        if (makes_residual(g, unit)) on_device(g, g->x[ht_draft_at(g, unit + 1, mb)], HT_PRODUCE);
+        on_device(g, g->handed[ht_draft_at(g, unit + 1, mb)], HT_PRODUCE);
+    } else if (ends) {
+        on_device(g, g->handed[ht_draft_at(g, unit, mb)], HT_NEED);
+        on_device(g, head ? g->logits[mb] : g->x[ht_draft_at(g, unit + 1, mb)], HT_PRODUCE);
+    }
     scratch(g, unit, mb, half, false);
     return op;
 }
@@ -175,10 +188,11 @@ int32_t ht_draft_forward(struct ht_draft *g, int32_t unit, int32_t mb, unsigned 
 
 int32_t ht_draft_recompute(struct ht_draft *g, int32_t unit, int32_t n, int32_t mb, unsigned sub_ops)
 {
-    unsigned proj = 1u << HT_SUB_PROJ; /* what it keeps, is the MLP half's input */
-    if (is_apart(g, unit)) sub_ops &= ht_draft_sub_ops(g, unit) & ~proj;
+    unsigned proj = 1u << HT_SUB_PROJ, has = ht_draft_sub_ops(g, unit);
+    bool apart = is_apart(g, unit), hands_proj = apart && ht_hands_proj(has); /* then neither half drops it */
+    if (apart) sub_ops &= has & ~(hands_proj ? proj : 0);
     struct ht_sub_op_reads reads = ht_sub_ops_read(g->scenario->model.arch, sub_ops & ~(1u << HT_SUB_FC2));
-    bool input = reads.input || (is_apart(g, unit) && reads.sub_ops & proj);
+    bool residual = hands_proj && reads.sub_ops & proj, input = reads.input || (residual && ht_is_back(has));
     assert(n == 1 || sub_ops == HT_ALL_SUB_OPS);
     for (int32_t u = unit; u < unit + n; u++) gather_params(g, u, mb);
     if (mb >= g->own_mb) return skip_pass(g, unit, mb, BETWEEN);
@@ -187,6 +201,8 @@ int32_t ht_draft_recompute(struct ht_draft *g, int32_t unit, int32_t n, int32_t 
         read_param(g, u, mb, BETWEEN);
         if (head_uses_table(g, u)) read_param(g, g->table, mb, BETWEEN);
         if (input) on_device(g, g->x[ht_draft_at(g, u, mb)], u == unit ? HT_NEED : HT_PRODUCE);
+        if (residual && !ht_is_back(has)) on_device(g, g->x[ht_draft_at(g, u + 1, mb)], HT_NEED);
+        if (apart && reads.sub_ops & ht_handed(has)) on_device(g, g->handed[ht_draft_at(g, u, mb)], HT_NEED);
         on_activations(g, u, mb, reads.sub_ops, HT_NEED);
         on_activations(g, u, mb, sub_ops, HT_PRODUCE);
         if (u == g->n_units - 1) on_device(g, g->logits[mb], HT_PRODUCE);
@@ -216,8 +232,8 @@ static void head_gradients(struct ht_draft *g, int32_t unit, int32_t mb)
 
 int32_t ht_draft_backward_half(struct ht_draft *g, int32_t unit, int32_t mb, unsigned half)
 {
-    bool apart = is_apart(g, unit), begins = half & HT_MLP_HALF, ends = apart || half & HT_ATTENTION_HALF;
-    bool dropout = g->scenario->model.dropout, masked = begins && unit > 0 && reads_mask(g, unit - 1);
+    bool apart = is_apart(g, unit), begins = half >> HT_SUB_FC2 & 1, ends = apart || half >> HT_SUB_NORM1 & 1;
+    bool dropout = g->scenario->model.dropout, again = begins && unit > 0 && reads_residual(g, unit - 1);
     unsigned reads = begins && ends ? half : ht_sub_ops_backward_read(dropout, half).sub_ops;
     unsigned later = ends ? 0 : ht_sub_ops_backward_read(dropout, HT_ATTENTION_HALF).sub_ops;
     int32_t op = pass(g, HT_OP_BACKWARD, "B", unit, 1, mb, half), at = ht_draft_at(g, unit, mb);
@@ -229,11 +245,15 @@ int32_t ht_draft_backward_half(struct ht_draft *g, int32_t unit, int32_t mb, uns
         head_gradients(g, unit, mb);
     else if (begins)
         on_device(g, g->dx[ht_draft_at(g, unit + 1, mb)], HT_NEED | HT_RELEASE);
-    if (ends) on_device(g, g->x[at], masked && g->holder[unit - 1] == g->holder[unit] ? HT_NEED : HT_NEED | HT_RELEASE);
-    if (reads_mask(g, unit)) on_device(g, g->x[ht_draft_at(g, unit + 1, mb)], HT_NEED | HT_RELEASE);
+    if (ends) on_device(g, g->x[at], again && g->holder[unit - 1] == g->holder[unit] ? HT_NEED : HT_NEED | HT_RELEASE);
+    if (makes_residual(g, unit) && reads_residual(g, unit))
+        on_device(g, g->x[ht_draft_at(g, unit + 1, mb)], HT_NEED | HT_RELEASE);
+    if (apart && !begins) on_device(g, g->dhanded[ht_draft_at(g, unit + 1, mb)], HT_NEED | HT_RELEASE);
+    if (apart && begins) on_device(g, g->handed[at], HT_NEED | HT_RELEASE);
     on_activations(g, unit, mb, reads & ~later, HT_NEED | HT_RELEASE);
     on_activations(g, unit, mb, reads & later, HT_NEED);
     on_device(g, g->dx[at], begins ? HT_PRODUCE : HT_UPDATE);
+    if (apart && begins) on_device(g, g->dhanded[at], HT_PRODUCE);
     /* The head has already written its part of a tied table's gradient, unless it has a table of its own. */
     bool summed = ht_draft_head_has_summed(g, unit), by_head = unit == 0 && g->scenario->model.tied && !g->table;
     bool adds = (!begins && !apart) || (by_head && !summed);

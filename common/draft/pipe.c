@@ -107,14 +107,12 @@ static void send_one_on(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pa
 {
     int32_t i = x->stage, last = g->n_backward - 1;
     if (!x->forward && i > 0)
-        ht_pipe_send_boundary(g, rank, ht_pipe_backward_rank(&g->shape, i - 1), g->d.dx[ht_pipe_at(g, g->first[i], j)],
-                              i - 1);
+        ht_pipe_send_boundary(g, rank, ht_pipe_backward_rank(&g->shape, i - 1), g->first[i], j, i - 1, true);
     if (x->forward && i + 1 < g->n_forward)
-        ht_pipe_send_boundary(g, rank, ht_pipe_forward_rank(&g->shape, i + 1),
-                              g->d.x[ht_pipe_at(g, g->first[(i + 1) * g->shape.d], j)], -1);
+        ht_pipe_send_boundary(g, rank, ht_pipe_forward_rank(&g->shape, i + 1), g->first[(i + 1) * g->shape.d], j, -1,
+                              false);
     if (x->forward && i + 1 == g->n_forward && !g->style->recompute_output)
-        ht_pipe_send_boundary(g, rank, ht_pipe_backward_rank(&g->shape, last),
-                              g->d.x[ht_pipe_at(g, ht_pipe_head(g), j)], last);
+        ht_pipe_send_boundary(g, rank, ht_pipe_backward_rank(&g->shape, last), ht_pipe_head(g), j, last, false);
 }
 
 static void send_on(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pass *x)
@@ -174,14 +172,15 @@ static void emit(struct ht_pipe *g)
 
 /* ---- whole graph ----------------------------------------------------------------------------------------------- */
 
-/* Cuts the activations of the blocks that drop a part of them. An attention half has no proj (draft.c). */
+/* Cuts the activations of the blocks that drop a part of them. A front whose proj is the back's residual has it not (draft.c). */
 static void cut(struct ht_pipe *g)
 {
     for (int32_t u = 1; u < ht_pipe_head(g); u++) {
         if (g->holder[u] < 0) continue;
         ht_draft_turn_to_stage(&g->d, g->holder[u]);
-        unsigned dropped = ht_pipe_dropped(g, u), kept = ht_draft_sub_ops(&g->d, u) & ~dropped;
-        const unsigned parts[] = {dropped, ht_pipe_is_half(g, u) ? kept & ~(1u << HT_SUB_PROJ) : kept};
+        unsigned has = ht_draft_sub_ops(&g->d, u), dropped = ht_pipe_dropped(g, u), kept = has & ~dropped;
+        bool hands_proj = ht_pipe_is_half(g, u) && ht_hands_proj(has);
+        const unsigned parts[] = {dropped, hands_proj ? kept & ~(1u << HT_SUB_PROJ) : kept};
         for (int32_t j = 0; j < g->d.own_mb && dropped && dropped != HT_ALL_SUB_OPS; j++)
             ht_draft_cut(&g->d, u, j, parts, HT_COUNT(parts));
     }

@@ -5,8 +5,9 @@
  *
  * Units to stages. Backward stage q has an equal share of the blocks (sizes differ by one if the stages do not divide
  * them), or as many as the plan says, also half ones: a stage may end between a block's attention and its MLP, and what
- * the projection keeps is then its message (common/draft/layout.h). A block that one pipeline cuts there is passed in
- * halves by all. The first stage also has the embedding, the last one the head. Forward stage i is
+ * the projection keeps is then its message (common/draft/layout.h). Or it ends behind any sub-op of a block: then it sends what
+ * that makes as well, a message of its own (common/model/halves.h). A block that one pipeline cuts is passed in halves by
+ * all; it is cut once. The first stage also has the embedding, the last one the head. Forward stage i is
  * backward stages d i .. d i + d - 1. The head's forward runs where and when its backward does, so that the logits of
  * only one micro-batch are in memory at a time. Its input X(L+1,j) is a message like others.
  *
@@ -84,7 +85,8 @@
  * Part q sends its X and dX, which are the same for all parts, to part q of the next stage. Its gradients are
  * all-reduced with those of part q of the other pipelines. Stages may be of different widths (common/draft/layout.h): part q of
  * the next stage gets X from part q mod n of this stage's n, and so backward. X and dX are whole on every part, so a wider
- * stage is sent its input several times, and parts that a narrower one does not need free theirs. A tied table is on two ranks
+ * stage is sent its input several times, and parts that a narrower one does not need free theirs. What parts have not alike
+ * crosses between stages of one width only. A tied table is on two ranks
  * only if the first and the last stage are equally wide.
  *
  * Or X and dX are sent in slices (Narayanan et al. 2021, Sec. 4.1: "scatter/gather"): of n parts each sends one of n, over its
@@ -155,7 +157,8 @@ struct ht_pipe_style {
        them. NULL: as even as possible. */
     const int64_t *blocks;
     int32_t n_blocks;
-    bool halves; /* blocks counts halves of blocks. Only with a layout, d = 1, and on the devices */
+    bool halves;  /* blocks counts halves of blocks, attention or MLP. Only with a layout, d = 1, and on the devices */
+    bool sub_ops; /* the same of sub-ops, HT_N_SUB_OPS a block */
     int32_t (*backward_rank)(const struct ht_pipe_shape *p, int32_t q); /* rank of a backward stage, as in the shape */
     /* Parameters and optimizer are in host memory, and a stage is stepped there when its sum arrives. Else they are on
        the device, and all stages are stepped after all passes. */
@@ -172,7 +175,7 @@ struct ht_pipe_style {
     const int64_t *transposed;
     bool step_units; /* a step is of one unit; else of a stage */
     /* [n_host_blocks] blocks of each backward stage, the first ones, whose optimizer states are in host memory (see above).
-       NULL: none. Not with offload or halves. */
+       NULL: none. Not with offload, halves or sub_ops. */
     const int64_t *host_blocks;
     int32_t n_host_blocks;
     enum ht_control_mode own; /* the method's own control, used if the scenario asks for none */
@@ -196,7 +199,7 @@ struct ht_pipe_style {
     bool free_messages;    /* messages between ranks cost nothing */
     bool slices;           /* a boundary tensor is sent in slices; not if the parts cut rows */
     /* [n_crossing] tensors of the size of X that a program sends over each boundary, and back, where its stages end between any
-       two operators. The graph sends what it sends without, at the cost of so many. NULL: at its own. */
+       two operators. The graph sends what it sends without, together at the cost of so many. NULL: at its own. */
     const int64_t *crossing;
     int32_t n_crossing;
     struct ht_pipe_hooks hooks;
@@ -204,7 +207,7 @@ struct ht_pipe_style {
 
 /* Cuts the layout as the style says: blocks in the middle of which a stage ends, into halves; with ZeRO a unit's states,
    in even shards, over the ranks that step it in the pipelines. To be called before the functions below. Returns
-   HT_BAD_INPUT if the blocks do not match the stages or the model, or the model's cannot be halved. */
+   HT_BAD_INPUT if the blocks do not match the stages or the model, or the model's cannot be cut there. */
 enum ht_status ht_pipe_lay_out(const struct ht_scenario *scenario, const struct ht_pipe_style *style,
                                struct ht_layout *layout, struct ht_error *err);
 

@@ -112,6 +112,12 @@ static inline int32_t ht_pipe_head(const struct ht_pipe *g)
 {
     return g->d.n_units - 1;
 }
+/* Returns true if the pass of a unit in front reads its output, a back's input, again. */
+static inline bool ht_pipe_reads_again(const struct ht_pipe *g, int32_t unit)
+{
+    unsigned sub_ops = ht_draft_sub_ops(&g->d, unit);
+    return ht_is_back(sub_ops) && ht_front_reads_residual(g->d.scenario->model.dropout, sub_ops);
+}
 /* Returns true if a unit is a half of a block. */
 static inline bool ht_pipe_is_half(const struct ht_pipe *g, int32_t unit)
 {
@@ -210,10 +216,11 @@ void ht_pipe_backward_pass(struct ht_pipe *g, int32_t rank, int64_t n);
 
 /* Appends the copies and messages that bring the parameters of a rank's visit. */
 void ht_pipe_fetch(struct ht_pipe *g, int32_t rank, int32_t visit);
-/* Appends the messages of a boundary tensor, unless both ranks are the same: each part of the receiver's stage gets it from
-   part q mod n of the n of the sender's, or, in slices, from those whose slices it needs. for_backward: the backward stage
-   that waits for it, or -1. */
-void ht_pipe_send_boundary(struct ht_pipe *g, int32_t from, int32_t to, int32_t tensor, int32_t for_backward);
+/* Appends the messages of a unit's input of a micro-batch, or of its gradient, and of what a front hands beside it, unless both
+   ranks are the same: each part of the receiver's stage gets a tensor from part q mod n of the n of the sender's, or, in
+   slices, from those whose slices it needs. for_backward: the backward stage that waits for it, or -1. */
+void ht_pipe_send_boundary(struct ht_pipe *g, int32_t from, int32_t to, int32_t unit, int32_t mb, int32_t for_backward,
+                           bool gradient);
 /* Appends the rank's member of the all-gather of a boundary tensor before the pass that reads it, if it came in slices.
    for_backward: as above. */
 void ht_pipe_join_boundary(struct ht_pipe *g, int32_t rank, int32_t tensor, int32_t for_backward);

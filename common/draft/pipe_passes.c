@@ -62,7 +62,7 @@ static int32_t segment_of(const struct ht_pipe *g, int32_t unit)
 {
     int32_t stage = ht_pipe_first_block(g, g->stage_of[unit]), begin = unit;
     if (ht_pipe_is_half(g, unit)) return unit;
-    if (!g->style->halves) begin = stage;
+    if (!g->style->halves && !g->style->sub_ops) begin = stage;
     while (begin > stage && !ht_pipe_is_half(g, begin - 1)) begin--;
     return g->style->segment ? unit - (unit - begin) % g->style->segment : begin;
 }
@@ -74,13 +74,13 @@ static bool stays(const struct ht_pipe *g, int32_t unit)
     return unit == 0 || ht_pipe_dropped(g, unit) != HT_ALL_SUB_OPS || unit == segment_of(g, unit);
 }
 
-/* Frees what a pass leaves for a stage of fewer parts, none of which gets it from here. The attention's backward may read it. */
+/* Frees what a pass leaves for a stage of fewer parts, none of which gets it from here. The front's backward may read it. */
 static void drop_boundary(struct ht_pipe *g, int32_t rank, int32_t unit, int32_t j)
 {
-    int32_t x = g->d.x[ht_pipe_at(g, unit, j)];
-    bool read = g->d.schedule->tensors[x].class == HT_ACTIVATION && g->d.scenario->model.dropout;
-    if (!read && ht_pipe_keeps_boundary(g, rank, ht_pipe_forward_rank(&g->shape, g->stage_of[unit] / g->shape.d)))
-        drop(g, x);
+    int32_t at = ht_pipe_at(g, unit, j);
+    if (!ht_pipe_keeps_boundary(g, rank, ht_pipe_forward_rank(&g->shape, g->stage_of[unit] / g->shape.d))) return;
+    if (!ht_pipe_reads_again(g, unit)) drop(g, g->d.x[at]);
+    if (g->d.handed[at] >= 0) drop(g, g->d.handed[at]);
 }
 
 /* Appends the head's forward for the loss, and frees its results. */
@@ -100,8 +100,11 @@ void ht_pipe_forward_pass(struct ht_pipe *g, int32_t rank, int64_t n)
     int32_t d = g->shape.d, head = ht_pipe_head(g), begin = ht_pipe_first_mb(g, rank, x),
             end = ht_pipe_end_mb(g, rank, x);
     bool has_head = ht_pipe_forward_has_head(g, x->stage);
-    for (int32_t j = begin; j < end; j++)
-        ht_pipe_join_boundary(g, rank, g->d.x[ht_pipe_at(g, g->first[x->stage * d], j)], -1);
+    for (int32_t j = begin; j < end; j++) {
+        int32_t at = ht_pipe_at(g, g->first[x->stage * d], j);
+        ht_pipe_join_boundary(g, rank, g->d.x[at], -1);
+        ht_pipe_join_boundary(g, rank, g->d.handed[at], -1);
+    }
     for (int32_t u = g->first[x->stage * d]; u < g->first[(x->stage + 1) * d] && u < head; u++)
         for (int32_t j = begin; j < end; j++) {
             ht_draft_forward(&g->d, u, j, HT_ALL_SUB_OPS & ~ht_pipe_dropped(g, u));
@@ -161,7 +164,7 @@ static void collect_table(struct ht_pipe *g, const struct ht_pipe_pass *x)
 static void recompute(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pass *x, int32_t begin, int32_t end)
 {
     bool last = end == ht_pipe_end_block(g, x->stage);
-    if (!ht_pipe_dropped(g, begin)) return; /* a half without attention, which alone is dropped */
+    if (!ht_pipe_dropped(g, begin)) return; /* a half without what alone is dropped */
     for (int32_t j = ht_pipe_first_mb(g, rank, x); j < ht_pipe_end_mb(g, rank, x); j++) {
         ht_draft_recompute(&g->d, begin, end - begin, j, ht_pipe_dropped(g, begin));
         in_pass(g, rank, x);
@@ -198,8 +201,11 @@ static void backward_unit(struct ht_pipe *g, int32_t rank, int64_t n, const stru
     for (int32_t j = ht_pipe_first_mb(g, rank, x); j < end; j++) {
         backward(g, rank, x, u, j);
         if (first) g->made[rank] = g->computed[rank];
-        if (first && q > 0 && ht_pipe_keeps_boundary(g, rank, ht_pipe_backward_rank(&g->shape, q - 1)))
-            drop(g, g->d.dx[ht_pipe_at(g, u, j)]);
+        if (first && q > 0 && ht_pipe_keeps_boundary(g, rank, ht_pipe_backward_rank(&g->shape, q - 1))) {
+            int32_t at = ht_pipe_at(g, u, j);
+            drop(g, g->d.dx[at]);
+            if (g->d.dhanded[at] >= 0) drop(g, g->d.dhanded[at]);
+        }
         if (j + 1 == end && u > 0) drop_param(g, rank, n, u);
         collect(g, rank, x, u, j);
     }
@@ -214,6 +220,7 @@ void ht_pipe_backward_pass(struct ht_pipe *g, int32_t rank, int64_t n)
     for (int32_t j = first; j < ht_pipe_end_mb(g, rank, x); j++) {
         int32_t at = ht_pipe_at(g, last ? ht_pipe_head(g) : g->first[q + 1], j);
         ht_pipe_join_boundary(g, rank, last ? g->d.x[at] : g->d.dx[at], q);
+        if (!last) ht_pipe_join_boundary(g, rank, g->d.dhanded[at], q);
     }
     for (int32_t u = begin, next = begin; u < end && at_once; u = next) {
         for (next++; next < end && segment_of(g, next) == u;) next++;

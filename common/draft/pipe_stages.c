@@ -64,12 +64,22 @@ static const int64_t *blocks_of(const struct ht_scenario *sc, const struct ht_pi
     return y->n_blocks == stages_of(y, &own) ? y->blocks : y->blocks + before;
 }
 
-/* Returns the unit of the layout that is, or begins with, the nth half of all blocks. */
-static int32_t unit_of_half(const struct ht_layout *l, int64_t n)
+/* Returns what the style counts in a block: blocks, halves or sub-ops; what it calls them. */
+static int64_t grains(const struct ht_pipe_style *y)
 {
-    int32_t u = (int32_t)(1 + n / 2); /* if no block before is cut */
-    while (l->units[u].unit < 1 + n / 2) u++;
-    return u + (int32_t)(n % 2);
+    return y->sub_ops ? HT_N_SUB_OPS : y->halves ? 2 : 1;
+}
+static const char *grain_name(const struct ht_pipe_style *y)
+{
+    return y->sub_ops ? "sub_ops" : y->halves ? "halves" : "blocks";
+}
+
+/* Returns the unit of the layout that begins behind the first n of all halves or sub-ops of blocks. */
+static int32_t unit_behind(const struct ht_layout *l, int64_t n, int64_t each)
+{
+    int32_t u = (int32_t)(1 + n / each); /* if no block before is cut */
+    while (l->units[u].unit < 1 + n / each) u++;
+    return u + (n % each != 0);
 }
 
 /* Returns the first unit of backward stage q of n stages. */
@@ -80,7 +90,7 @@ static int32_t first_unit(const struct ht_scenario *sc, const struct ht_pipe_sty
     if (q == 0) return 0;
     if (q == n) return y->layout ? y->layout->n_units : (int32_t)ht_model_units(&sc->model);
     for (int32_t i = 0; i < q && blocks; i++) block += blocks[i];
-    return y->halves ? unit_of_half(y->layout, block) : (int32_t)(1 + block);
+    return grains(y) > 1 ? unit_behind(y->layout, block, grains(y)) : (int32_t)(1 + block);
 }
 
 int32_t ht_pipe_first_unit(const struct ht_scenario *scenario, const struct ht_pipe_style *y, int32_t q)
@@ -103,15 +113,95 @@ bool ht_pipe_are_alike(const struct ht_scenario *sc, const struct ht_pipe_style 
     return !style->transposed || style->transposed[a] == style->transposed[b];
 }
 
+/* Finds the fronts of the blocks in the middle of which a stage of any pipeline ends: [units of the model]; 0: none. Returns a
+   block that is cut in two places, or -1. */
+static int64_t find_fronts(const struct ht_scenario *sc, const struct ht_pipe_style *y, unsigned *fronts)
+{
+    int64_t each = grains(y), twice = -1;
+    for (int32_t k = 0; k < pipelines(y); k++) {
+        struct ht_replica x = replica_of(sc, y, k);
+        const int64_t *blocks = blocks_of(sc, y, k);
+        int64_t at = 0, n = stages_of(y, &x);
+        for (int64_t i = 0; i < n; i++) {
+            at += blocks[i];
+            unsigned front = ht_front(at % each * (HT_N_SUB_OPS / each)), *known = &fronts[1 + at / each];
+            if (front && *known && *known != front) twice = at / each;
+            if (front) *known = front;
+        }
+    }
+    return twice;
+}
+
+/* Checks that a block's front has only what the kernels and messages can hand to its back. */
+static enum ht_status check_front(const struct ht_scenario *sc, const struct ht_pipe_style *y, int64_t unit,
+                                  unsigned front, struct ht_error *err)
+{
+    unsigned handed = ht_handed(front);
+    char name[72];
+    if (!front || !handed) return HT_OK;
+    ht_sub_ops_text(handed, name, sizeof name);
+    if (ht_arch_post_norm(sc->model.arch))
+        return ht_fail(
+            err, HT_BAD_INPUT,
+            "a stage ends behind %s of block %lld of %s, whose norms follow the residual sums; expected behind "
+            "proj or fc2",
+            name, (long long)unit - 1, sc->model.name);
+    if (y->layout->sequence)
+        return ht_fail(err, HT_BAD_INPUT,
+                       "a stage ends behind %s of block %lld beside sequence=1; expected behind proj or fc2", name,
+                       (long long)unit - 1);
+    return HT_OK;
+}
+
+/* Checks that stages which hand what their parts have not alike are as wide as the next. */
+static enum ht_status check_handed_widths(const struct ht_scenario *sc, const struct ht_pipe_style *y,
+                                          const unsigned *fronts, struct ht_error *err)
+{
+    char name[72];
+    for (int32_t k = 0; k < pipelines(y); k++) {
+        struct ht_replica x = replica_of(sc, y, k);
+        const int64_t *blocks = blocks_of(sc, y, k);
+        int64_t at = 0, n = stages_of(y, &x), each = grains(y);
+        for (int32_t q = 0; q + 1 < n; q++) {
+            at += blocks[q];
+            unsigned handed = at % each ? ht_handed(fronts[1 + at / each]) : 0;
+            int32_t a = ht_layout_width(y->layout, q), b = ht_layout_width(y->layout, q + 1);
+            if (!handed || ht_handed_alike(handed) || a == b) continue;
+            return ht_fail(
+                err, HT_BAD_INPUT,
+                "stage %d, in %d part%s, ends behind %s, and the next is in %d; expected as many, or an end behind "
+                "norm1, proj, norm2 or fc2",
+                q, a, a == 1 ? "" : "s", ht_sub_ops_text(handed, name, sizeof name), b);
+        }
+    }
+    return HT_OK;
+}
+
+/* Checks that the blocks which stages cut can be cut there. */
+static enum ht_status check_cuts(const struct ht_scenario *sc, const struct ht_pipe_style *y, struct ht_error *err)
+{
+    enum ht_status status = HT_OK;
+    if (grains(y) == 1) return HT_OK;
+    unsigned *fronts = HT_NEW_ARRAY(unsigned, ht_model_units(&sc->model));
+    int64_t twice = find_fronts(sc, y, fronts);
+    if (twice >= 0)
+        status =
+            ht_fail(err, HT_BAD_INPUT, "stages end in two places of block %lld; expected in one", (long long)twice);
+    for (int64_t u = 0; u < ht_model_units(&sc->model) && !status; u++) status = check_front(sc, y, u, fronts[u], err);
+    if (!status) status = check_handed_widths(sc, y, fronts, err);
+    free(fronts);
+    return status;
+}
+
 /* Checks that the blocks have one element per stage, of all pipelines or of each, and that each pipeline has the
    model's. */
 static enum ht_status check_blocks(const struct ht_scenario *sc, const struct ht_pipe_style *y, struct ht_error *err)
 {
     const struct ht_model *m = &sc->model;
-    const char *what = y->halves ? "half blocks" : "blocks";
-    int64_t all = 0, each = -1, each_block = y->halves ? 2 : 1;
+    const char *what = y->sub_ops ? "sub-ops" : y->halves ? "half blocks" : "blocks";
+    int64_t all = 0, each = -1, each_block = grains(y);
     if (!y->blocks) return HT_OK;
-    if (y->halves && m->arch == HT_ARCH_DIT)
+    if (each_block > 1 && m->arch == HT_ARCH_DIT)
         return ht_fail(err, HT_BAD_INPUT, "%s has blocks whose halves share parameters; expected blocks of each stage",
                        m->name);
     for (int32_t k = 0; k < pipelines(y); k++) {
@@ -121,8 +211,8 @@ static enum ht_status check_blocks(const struct ht_scenario *sc, const struct ht
         all += n;
     }
     if (y->n_blocks != all && y->n_blocks != each)
-        return ht_fail(err, HT_BAD_INPUT, "%s has %d element%s; expected %lld, one a stage",
-                       y->halves ? "halves" : "blocks", y->n_blocks, y->n_blocks == 1 ? "" : "s", (long long)all);
+        return ht_fail(err, HT_BAD_INPUT, "%s has %d element%s; expected %lld, one a stage", grain_name(y), y->n_blocks,
+                       y->n_blocks == 1 ? "" : "s", (long long)all);
     for (int32_t k = 0; k < pipelines(y); k++) {
         struct ht_replica x = replica_of(sc, y, k);
         const int64_t *blocks = blocks_of(sc, y, k);
@@ -132,7 +222,7 @@ static enum ht_status check_blocks(const struct ht_scenario *sc, const struct ht
             return ht_fail(err, HT_BAD_INPUT, "the stages of a pipeline have %lld %s: expected the %lld of %s",
                            (long long)sum, what, (long long)(each_block * m->layers), m->name);
     }
-    return HT_OK;
+    return check_cuts(sc, y, err);
 }
 
 /* ---- who steps which unit -------------------------------------------------------------------------------------- */
@@ -198,17 +288,10 @@ static void shard(const struct ht_scenario *sc, const struct ht_pipe_style *y, s
 /* Cuts the blocks in the middle of which a stage of any pipeline ends. */
 static void halve(const struct ht_scenario *sc, const struct ht_pipe_style *y, struct ht_layout *l)
 {
-    bool *cut = HT_NEW_ARRAY(bool, ht_model_units(&sc->model));
-    for (int32_t k = 0; k < l->n_replicas; k++) {
-        const int64_t *halves = blocks_of(sc, y, k);
-        int64_t at = 0, n = stages_of(y, &l->replicas[k]);
-        for (int64_t i = 0; i < n; i++) {
-            at += halves[i];
-            if (at % 2) cut[1 + at / 2] = true;
-        }
-    }
-    ht_layout_halve(l, sc, cut);
-    free(cut);
+    unsigned *fronts = HT_NEW_ARRAY(unsigned, ht_model_units(&sc->model));
+    find_fronts(sc, y, fronts);
+    ht_layout_halve(l, sc, fronts);
+    free(fronts);
 }
 
 enum ht_status ht_pipe_lay_out(const struct ht_scenario *sc, const struct ht_pipe_style *y, struct ht_layout *l,
@@ -216,7 +299,7 @@ enum ht_status ht_pipe_lay_out(const struct ht_scenario *sc, const struct ht_pip
 {
     enum ht_status status = check_blocks(sc, y, err);
     if (status) return status;
-    if (y->halves) halve(sc, y, l);
+    if (grains(y) > 1) halve(sc, y, l);
     if (y->zero && l->n_replicas > 1) shard(sc, y, l);
     return HT_OK;
 }
@@ -252,18 +335,19 @@ int32_t ht_pipe_end_recomputed(const struct ht_pipe *g, int32_t q)
     return begin + (g->style->recomputed && g->style->recomputed < n ? g->style->recomputed : n);
 }
 
-/* Returns the sub-ops that a block, or half of one, drops by the style's list. What a half's projection keeps is the other half's
-   input, so neither drops it. */
+/* Returns the sub-ops that a block, or half of one, drops by the style's list. Where what the projection keeps is the back's
+   residual, neither half drops it. */
 static unsigned dropped_of(const struct ht_pipe *g, int32_t unit)
 {
     unsigned has = ht_draft_sub_ops(&g->d, unit);
-    if (ht_pipe_is_half(g, unit)) has &= ~(1u << HT_SUB_PROJ);
+    if (ht_pipe_is_half(g, unit) && ht_hands_proj(has)) has &= ~(1u << HT_SUB_PROJ);
     unsigned dropped = (unsigned)g->style->again[ht_draft_label(&g->d, unit, -1).unit - 1] & has;
     return dropped == has ? HT_ALL_SUB_OPS : dropped;
 }
 
 unsigned ht_pipe_dropped(const struct ht_pipe *g, int32_t unit)
 {
+    if (ht_draft_sub_ops(&g->d, unit) == 1u << HT_SUB_FC2) return 0; /* a back that keeps at most a mask */
     if (!g->style->recompute || unit >= ht_pipe_end_recomputed(g, g->stage_of[unit])) return 0;
     if (g->style->again && unit > 0) return dropped_of(g, unit);
     if (!g->style->attention_only || unit == 0) return HT_ALL_SUB_OPS;
@@ -311,7 +395,7 @@ static enum ht_status check_pipeline(const struct ht_scenario *scenario, const s
     const struct ht_model *m = &scenario->model;
     struct ht_pipe_shape p = ht_pipe_replica_shape(y, x);
     int64_t stages = stages_of(y, x);
-    if (!y->halves && m->layers < stages)
+    if (grains(y) == 1 && m->layers < stages)
         return ht_fail(err, HT_INFEASIBLE,
                        "%s has %lld blocks for %lld stages (%d devices, v = %d, d = %d): expected at least one each",
                        m->name, (long long)m->layers, (long long)stages, p.ranks, p.v, p.d);
@@ -355,7 +439,8 @@ static enum ht_status check_host_blocks(const struct ht_scenario *sc, const stru
                                         struct ht_error *err)
 {
     if (!y->host_blocks) return HT_OK;
-    if (y->halves) return ht_fail(err, HT_BAD_INPUT, "host is set beside halves; expected blocks of each stage");
+    if (grains(y) > 1)
+        return ht_fail(err, HT_BAD_INPUT, "host is set beside %s; expected blocks of each stage", grain_name(y));
     for (int32_t k = 0; k < pipelines(y); k++) {
         struct ht_replica x = replica_of(sc, y, k);
         int32_t stages = stages_of(y, &x);

@@ -103,14 +103,9 @@ struct route {
     int32_t from, to, from_member, to_member;
     bool last;          /* the member sends the tensor no more */
     int64_t begin, end; /* bytes of the tensor; 0, 0: all */
-    int64_t times;      /* its cost is that of so many inputs of a block; 0: its own */
+    int64_t times, of;  /* its cost is its share, in `of` bytes, of so many inputs of a block; 0: its own */
+    bool stays;         /* the sender reads the tensor again */
 };
-
-/* Returns true if the attention's backward reads what a message sends: what the projection keeps, for the mask of dropout. */
-static bool is_read_again(const struct ht_pipe *g, int32_t tensor)
-{
-    return g->d.schedule->tensors[tensor].class == HT_ACTIVATION && g->d.scenario->model.dropout;
-}
 
 /* Adds a row of the slice that a message brings. */
 static int32_t add_slice(struct ht_pipe *g, struct route r, int32_t tensor, int32_t receiver)
@@ -141,8 +136,7 @@ static struct ht_pipe_message message(struct ht_pipe *g, struct route r, int32_t
     int64_t bytes = r.end ? r.end - r.begin : g->d.schedule->tensors[tensor].bytes;
     int32_t sender = ht_layout_rank(g->d.layout, g->d.replica, r.from, r.from_member),
             receiver = ht_layout_rank(g->d.layout, g->d.replica, r.to, r.to_member);
-    bool free = g->style->free_messages, stays = is_read_again(g, tensor) || !r.last,
-         across = r.from_member != r.to_member;
+    bool free = g->style->free_messages, stays = r.stays || !r.last, across = r.from_member != r.to_member;
     /* Kernels of both devices move what goes through host memory, and with one hardware queue the receiver's cannot run
        before the pass under way has ended. Or the program posts receives between passes. */
     bool meets = g->style->blocking_sends && (g->style->posts || g->d.links[receiver].staged_in >= 0);
@@ -152,7 +146,7 @@ static struct ht_pipe_message message(struct ht_pipe *g, struct route r, int32_t
         if (g->d.member != (receives ? r.to_member : r.from_member)) continue;
         enum ht_op_kind kind = receives ? HT_OP_RECEIVE : HT_OP_SEND;
         struct ht_work w = {.kind = kind, .where = HT_LANE_P2P, .tp = 1, .ranks = 2, .bytes = bytes, .free = free};
-        if (r.times) w.bytes = r.times * input_bytes(g) * bytes / g->d.schedule->tensors[tensor].bytes;
+        if (r.times) w.bytes = r.times * input_bytes(g) * bytes / r.of;
         ids[receives] = ht_add_op(g->d.schedule, kind, receives ? in : out, about, ht_add_work(g->d.schedule, &w));
         ht_op_number(g->d.schedule, (const char[]){letter, 0}, about.unit,
                      about.micro_batch - ht_pipe_replica(g)->first_micro_batch);
@@ -176,7 +170,7 @@ static struct ht_pipe_message message(struct ht_pipe *g, struct route r, int32_t
 struct ht_pipe_message ht_pipe_message(struct ht_pipe *g, int32_t from, int32_t to, int32_t out, int32_t in,
                                        int32_t tensor, char letter, int32_t after)
 {
-    struct route r = {from, to, g->d.member, g->d.member, true, 0, 0, 0};
+    struct route r = {.from = from, .to = to, .from_member = g->d.member, .to_member = g->d.member, .last = true};
     return message(g, r, out, in, tensor, letter, after);
 }
 
@@ -186,19 +180,28 @@ bool ht_pipe_keeps_boundary(const struct ht_pipe *g, int32_t from, int32_t to)
            g->d.member % ht_pipe_width(g, from) >= ht_pipe_width(g, to);
 }
 
-/* Lists the messages of a boundary tensor of so many bytes from n parts to m, by parts of those replicas of the stages that pass its
-   micro-batch. Returns their number. routes: room for n + m. */
-static int32_t find_routes(const struct ht_pipe *g, int32_t from, int32_t to, int64_t bytes, struct route *routes)
+/* Lists the messages of a boundary tensor from n parts to m, by parts of those replicas of the stages that pass its
+   micro-batch. Returns their number. What the parts have not alike is not sent in slices. routes: room for n + m. */
+static int32_t find_routes(const struct ht_pipe *g, int32_t from, int32_t to, const struct ht_tensor *t,
+                           struct route *routes)
 {
     int32_t n = ht_pipe_width(g, from), m = ht_pipe_width(g, to), found = 0;
-    bool sliced = ht_pipe_sends_slices(g) && (n > 1 || m > 1);
+    bool sliced = ht_pipe_sends_slices(g) && (n > 1 || m > 1) && t->parts <= 1;
+    int64_t bytes = t->bytes;
     for (int32_t q = 0; q < m && !sliced; q++)
-        routes[found++] = (struct route){from, to, q % n, q, q + n >= m, 0, 0, 0};
+        routes[found++] =
+            (struct route){.from = from, .to = to, .from_member = q % n, .to_member = q, .last = q + n >= m};
     for (int32_t p = 0, q = 0; p < n && q < m && sliced;) {
         int64_t begin = bytes * p / n, end = bytes * (p + 1) / n;
         if (bytes * q / m > begin) begin = bytes * q / m;
         if (bytes * (q + 1) / m < end) end = bytes * (q + 1) / m;
-        routes[found++] = (struct route){from, to, p, q, bytes * (p + 1) / n == end, begin, end, 0};
+        routes[found++] = (struct route){.from = from,
+                                         .to = to,
+                                         .from_member = p,
+                                         .to_member = q,
+                                         .last = bytes * (p + 1) / n == end,
+                                         .begin = begin,
+                                         .end = end};
         bool next = bytes * (q + 1) / m == end;
         if (bytes * (p + 1) / n == end) p++;
         q += next;
@@ -213,22 +216,32 @@ static int32_t first_member(const struct ht_pipe *g, int32_t rank, int32_t mb)
     return mb % l->per_pass / ht_layout_passed(l, rank) * ht_pipe_width(g, rank);
 }
 
-void ht_pipe_send_boundary(struct ht_pipe *g, int32_t from, int32_t to, int32_t tensor, int32_t for_backward)
+/* Returns the bytes of a boundary tensor over all parts. */
+static int64_t bytes_over_parts(const struct ht_pipe *g, int32_t tensor)
+{
+    const struct ht_tensor *t = &g->d.schedule->tensors[tensor];
+    return t->bytes * ht_max(t->parts, 1);
+}
+
+/* Appends the messages of one tensor. of: bytes of all tensors of the boundary; letter: of the ops' names. */
+static void send_tensor(struct ht_pipe *g, int32_t from, int32_t to, int32_t tensor, int32_t for_backward, bool stays,
+                        int64_t of, char letter)
 {
     const struct ht_lanes *a = &g->lanes[from], *b = &g->lanes[to];
-    if (from == to || tensor < 0) return; /* or the part has neither stage */
     const struct ht_tensor *t = &g->d.schedule->tensors[tensor];
     bool gradient = t->class == HT_ACT_GRAD;
     int32_t mb = t->label.micro_batch - ht_pipe_replica(g)->first_micro_batch;
     struct route *routes = HT_NEW_ARRAY(struct route, ht_pipe_width(g, from) + ht_pipe_width(g, to));
-    int32_t n = find_routes(g, from, to, t->bytes, routes);
+    int32_t n = find_routes(g, from, to, t, routes);
     for (int32_t i = 0; i < n; i++) {
         routes[i].from_member += first_member(g, from, mb);
         routes[i].to_member += first_member(g, to, mb);
+        routes[i].stays = stays;
         if (g->d.member != routes[i].from_member && g->d.member != routes[i].to_member) continue;
         if (g->style->crossing) routes[i].times = g->style->crossing[ht_min(from, to)]; /* ranks are stages */
+        routes[i].of = of;
         struct ht_pipe_message p = message(g, routes[i], gradient ? a->grad_out : a->act_out,
-                                           gradient ? b->grad_in : b->act_in, tensor, gradient ? 'D' : 'X', -1);
+                                           gradient ? b->grad_in : b->act_in, tensor, letter, -1);
         if (g->style->blocking_sends && p.send >= 0) g->sending[from] = p.send;
         if (p.receive < 0) continue;
         if (for_backward >= 0)
@@ -237,6 +250,18 @@ void ht_pipe_send_boundary(struct ht_pipe *g, int32_t from, int32_t to, int32_t 
             g->came[to * g->d.n_mb + mb] = p.receive;
     }
     free(routes);
+}
+
+void ht_pipe_send_boundary(struct ht_pipe *g, int32_t from, int32_t to, int32_t unit, int32_t mb, int32_t for_backward,
+                           bool gradient)
+{
+    int32_t at = ht_pipe_at(g, unit, mb), residual = (gradient ? g->d.dx : g->d.x)[at],
+            handed = (gradient ? g->d.dhanded : g->d.handed)[at];
+    if (from == to || residual < 0) return; /* or the part has neither stage */
+    int64_t of = bytes_over_parts(g, residual) + (handed < 0 ? 0 : bytes_over_parts(g, handed));
+    bool stays = !gradient && ht_pipe_reads_again(g, unit);
+    send_tensor(g, from, to, residual, for_backward, stays, of, gradient ? 'D' : 'X');
+    if (handed >= 0) send_tensor(g, from, to, handed, for_backward, false, of, gradient ? 'E' : 'Y');
 }
 
 void ht_pipe_join_boundary(struct ht_pipe *g, int32_t rank, int32_t tensor, int32_t for_backward)

@@ -19,15 +19,18 @@
  *     backward    rows: dgelu, dfc1, dnorm2, dproj, datt | features: dW2, dW1, dnorm2's, dWp | pairs: attention |
  *                 rows: dnorm1, dx | features: dWqkv, dnorm1's
  *
- * A backward pass of one half takes of these steps what belongs to its sub-ops: the MLP's ends with dproj, which it
- * leaves in dx, and the attention's begins with it.
+ * A backward pass of one half takes of these steps what belongs to its sub-ops: the back's ends with the gradient of the
+ * residual, which it leaves in dx, and the front's begins with it. What else is handed between them (common/model/halves.h)
+ * is copied from the buffer in which the whole pass has it, and into that of the other.
  */
 #include <assert.h>
 #include <stddef.h>
+#include <string.h>
 
 #include "common/kernels/block.h"
 #include "common/kernels/convert.h"
 #include "common/kernels/part_sum.h"
+#include "common/model/halves.h"
 
 /* The part (ht_unit_param_parts) of each parameter: -1 where the architecture has none. LLaMA's, BERT's and ViT's q, k, v
    are rows of one matrix, and so are gate and up: the entry is the first part. */
@@ -140,7 +143,20 @@ static void block_init(struct ht_block *b, const struct ht_unit_args *args, unsi
     }
 }
 
+/* Returns true if the pass has one of the sub-ops, a sum of 1 << HT_SUB_... */
+static bool wants_any(const struct ht_block *b, unsigned sub_ops)
+{
+    return b->sub_ops & sub_ops;
+}
+
 /* ---- forward ---- */
+
+/* Copies what a front hands on. */
+static void hand_output(const struct ht_unit_args *args, const struct ht_block_acts *act, unsigned handed)
+{
+    int64_t elements = args->batch * args->seq * ht_handed_width(args->model, handed);
+    memcpy(act->handed, act->of[__builtin_ctz(handed)], (size_t)(elements * ht_dtype_bytes(args->dtype)));
+}
 
 /* Returns a residual where this part adds it: in the first part, and where there is one. */
 static const void *in_first(const struct ht_block *b, const void *residual)
@@ -216,16 +232,17 @@ void ht_block_forward(const struct ht_unit_args *args, unsigned sub_ops, const v
     ht_run_rows(args, &b, forward_projection, ht_block_wants(&b, HT_SUB_PROJ) ? b.act.proj : NULL,
                 forward_after_projection);
     if (ht_block_wants(&b, HT_SUB_FC2)) ht_sum_parts(args, b.out);
+    if (act->handed && ht_is_front(sub_ops)) hand_output(args, act, ht_handed(sub_ops));
 }
 
 /* ---- backward ---- */
 
-void ht_block_activate_backward(const struct ht_block *b, struct ht_range rows)
+/* Computes dwide (rows, F), the gradient of gelu, from dout; with a gate in the right half of each row. */
+static void fc2_backward(const struct ht_block *b, struct ht_range rows)
 {
     int64_t F = b->fc2.in, C = b->fc2.out, n = rows.end - rows.begin;
     if (!b->gated) {
         ht_rows_linear_backward(b->simd, &b->fc2, b->dout, NULL, b->dwide, rows);
-        b->simd->gelu_backward(element(b, b->act.fc1, rows.begin * F), element(b, b->dwide, rows.begin * F), n * F);
         return;
     }
     b->simd->gemm(&(struct ht_gemm){.m = n,
@@ -240,6 +257,16 @@ void ht_block_activate_backward(const struct ht_block *b, struct ht_range rows)
                                     .c = element(b, b->dwide, rows.begin * 2 * F + F),
                                     .c_stride = 2 * F,
                                     .c_stored = {b->simd->stored, b->simd->stored}});
+}
+
+/* Computes dwide (rows, E), the gradient of fc1, from that of gelu in its place. */
+static void gelu_backward(const struct ht_block *b, struct ht_range rows)
+{
+    int64_t F = b->fc2.in, n = rows.end - rows.begin;
+    if (!b->gated) {
+        b->simd->gelu_backward(element(b, b->act.fc1, rows.begin * F), element(b, b->dwide, rows.begin * F), n * F);
+        return;
+    }
     for (int64_t r = rows.begin; r < rows.end; r++) {
         const void *gate = element(b, b->act.fc1, r * 2 * F), *up = element(b, gate, F);
         void *dgate = element(b, b->dwide, r * 2 * F);
@@ -247,11 +274,19 @@ void ht_block_activate_backward(const struct ht_block *b, struct ht_range rows)
     }
 }
 
+void ht_block_activate_backward(const struct ht_block *b, struct ht_range rows)
+{
+    fc2_backward(b, rows);
+    gelu_backward(b, rows);
+}
+
 static void backward_mlp(void *arg, int worker, int n_workers)
 {
     struct ht_block *b = arg;
     struct ht_range rows = ht_block_rows(b, worker, n_workers);
-    ht_block_activate_backward(b, rows);
+    if (ht_block_wants(b, HT_SUB_FC2)) fc2_backward(b, rows);
+    if (ht_block_wants(b, HT_SUB_GELU)) gelu_backward(b, rows);
+    if (!ht_block_wants(b, HT_SUB_FC1)) return;
     const void *around = b->post_norm ? in_first(b, b->dout) : NULL;
     ht_rows_linear_backward(b->simd, &b->fc1, b->dwide, around, b->dnorm, rows); /* of norm2 */
 }
@@ -272,17 +307,22 @@ static void grads_of_mlp(const struct ht_block *b, int worker, int n_workers)
     struct ht_range narrow = ht_range_split(b->norm2.width, HT_FEATURE_GRAIN, worker, n_workers);
     struct ht_range wide = ht_range_split(b->fc1.out, HT_FEATURE_GRAIN, worker, n_workers);
     void *const *g = b->grad;
-    ht_features_linear_grad(b->simd, &b->fc2, b->act.gelu, b->dout, b->n_rows, b->stored, g[FC2_W], g[FC2_B], narrow);
-    ht_features_linear_grad(b->simd, &b->fc1, b->act.norm2, b->dwide, b->n_rows, b->stored, g[FC1_W], g[FC1_B], wide);
-    ht_features_norm_grad(b->simd, &b->norm2, b->act.proj, b->dnorm, b->act.norm2_stats, b->n_rows, b->stored, g[LN2_W],
-                          g[LN2_B], narrow);
+    if (ht_block_wants(b, HT_SUB_FC2))
+        ht_features_linear_grad(b->simd, &b->fc2, b->act.gelu, b->dout, b->n_rows, b->stored, g[FC2_W], g[FC2_B],
+                                narrow);
+    if (ht_block_wants(b, HT_SUB_FC1))
+        ht_features_linear_grad(b->simd, &b->fc1, b->act.norm2, b->dwide, b->n_rows, b->stored, g[FC1_W], g[FC1_B],
+                                wide);
+    if (ht_block_wants(b, HT_SUB_NORM2))
+        ht_features_norm_grad(b->simd, &b->norm2, b->act.proj, b->dnorm, b->act.norm2_stats, b->n_rows, b->stored,
+                              g[LN2_W], g[LN2_B], narrow);
 }
 
 static void grads_after_attention(void *arg, int worker, int n_workers)
 {
     struct ht_block *b = arg;
     struct ht_range columns = ht_range_split(b->proj.out, HT_FEATURE_GRAIN, worker, n_workers);
-    if (ht_block_wants(b, HT_SUB_FC2)) grads_of_mlp(b, worker, n_workers);
+    grads_of_mlp(b, worker, n_workers);
     if (ht_block_wants(b, HT_SUB_PROJ))
         ht_features_linear_grad(b->simd, &b->proj, b->act.attention, b->dx, b->n_rows, b->stored, b->grad[PROJ_W],
                                 b->grad[PROJ_B], columns);
@@ -298,6 +338,7 @@ static void backward_qkv(void *arg, int worker, int n_workers)
 {
     struct ht_block *b = arg;
     struct ht_range rows = ht_block_rows(b, worker, n_workers);
+    if (!ht_block_wants(b, HT_SUB_QKV)) return;
     if (b->rotates) ht_rows_rotate(b->simd, &b->rotary, true, b->dwide, rows);
     const void *around = b->post_norm ? in_first(b, b->dx) : NULL;
     ht_rows_linear_backward(b->simd, &b->qkv, b->dwide, around, b->dnorm, rows); /* of norm1 */
@@ -308,7 +349,8 @@ static void backward_input(void *arg, int worker, int n_workers)
     struct ht_block *b = arg;
     struct ht_range rows = ht_block_rows(b, worker, n_workers);
     const void *around = b->post_norm ? NULL : b->dx;
-    ht_rows_norm_backward(b->simd, &b->norm1, b->x, b->dnorm, b->act.norm1_stats, around, b->dx, b->n_rows, rows);
+    if (ht_block_wants(b, HT_SUB_NORM1))
+        ht_rows_norm_backward(b->simd, &b->norm1, b->x, b->dnorm, b->act.norm1_stats, around, b->dx, b->n_rows, rows);
 }
 
 static void grads_before_attention(void *arg, int worker, int n_workers)
@@ -317,31 +359,68 @@ static void grads_before_attention(void *arg, int worker, int n_workers)
     int64_t C = b->norm1.width;
     struct ht_range features = ht_range_split(b->qkv.out, HT_FEATURE_GRAIN, worker, n_workers);
     struct ht_range columns = ht_range_split(C, HT_FEATURE_GRAIN, worker, n_workers);
-    ht_features_linear_grad(b->simd, &b->qkv, b->act.norm1, b->dwide, b->n_rows, b->stored, b->grad[QKV_W],
-                            b->grad[QKV_B], features);
-    ht_features_norm_grad(b->simd, &b->norm1, b->x, b->dnorm, b->act.norm1_stats, b->n_rows, b->stored, b->grad[LN1_W],
-                          b->grad[LN1_B], columns);
+    if (ht_block_wants(b, HT_SUB_QKV))
+        ht_features_linear_grad(b->simd, &b->qkv, b->act.norm1, b->dwide, b->n_rows, b->stored, b->grad[QKV_W],
+                                b->grad[QKV_B], features);
+    if (ht_block_wants(b, HT_SUB_NORM1))
+        ht_features_norm_grad(b->simd, &b->norm1, b->x, b->dnorm, b->act.norm1_stats, b->n_rows, b->stored,
+                              b->grad[LN1_W], b->grad[LN1_B], columns);
+}
+
+/* Copies the gradient of what a front hands on between the buffer that the steps have and the handed tensor, to which the
+   back writes it and from which the front takes it. */
+static void hand_gradient(const struct ht_block *b, void *handed, unsigned sub_op, bool take)
+{
+    int64_t F = b->fc2.in, e = ht_dtype_bytes(b->simd->stored), width, stride;
+    char *from = b->dwide, *to = handed;
+    if (ht_handed_alike(sub_op))
+        from = b->dnorm, width = b->norm1.width;
+    else if (sub_op == 1u << HT_SUB_ATTENTION)
+        from = b->dattention, width = b->proj.in;
+    else
+        width = sub_op == 1u << HT_SUB_QKV ? b->qkv.out : sub_op == 1u << HT_SUB_FC1 ? b->fc1.out : F;
+    stride = width;
+    if (b->gated && sub_op == 1u << HT_SUB_GELU) from += F * e, stride = 2 * F;
+    for (int64_t r = 0; r < b->n_rows; r++) {
+        char *own = from + r * stride * e, *other = to + r * width * e;
+        memcpy(take ? own : other, take ? other : own, (size_t)(width * e));
+    }
+}
+
+/* Runs the steps of a half or of all, between which the parts add up what they have of the norms' gradients. */
+static void run_backward(const struct ht_unit_args *args, struct ht_block *b)
+{
+    const unsigned mlp = 1u << HT_SUB_FC1 | 1u << HT_SUB_GELU | 1u << HT_SUB_FC2,
+                   between = 1u << HT_SUB_PROJ | 1u << HT_SUB_NORM2, first = 1u << HT_SUB_NORM1 | 1u << HT_SUB_QKV;
+    if (wants_any(b, mlp))
+        ht_run_rows(args, b, backward_mlp, ht_block_wants(b, HT_SUB_FC1) ? b->dnorm : NULL, backward_projection);
+    else if (wants_any(b, between))
+        ht_pool_run(args->pool, backward_projection, b);
+    if (wants_any(b, mlp | between)) ht_pool_run(args->pool, grads_after_attention, b);
+    if (ht_block_wants(b, HT_SUB_ATTENTION)) ht_pool_run(args->pool, ht_block_attend_backward, b);
+    if (!wants_any(b, first)) return;
+    ht_run_rows(args, b, backward_qkv, ht_block_wants(b, HT_SUB_QKV) ? b->dnorm : NULL, backward_input);
+    ht_pool_run(args->pool, grads_before_attention, b);
 }
 
 void ht_block_backward(const struct ht_unit_args *args, unsigned sub_ops, const void *params, const void *x,
                        const struct ht_block_acts *act, const void *dout, void *dx, void *grad, void *workspace)
 {
     struct ht_block b;
-    assert(sub_ops == HT_ALL_SUB_OPS || sub_ops == HT_MLP_HALF || sub_ops == HT_ATTENTION_HALF);
+    bool front = ht_is_front(sub_ops), back = ht_is_back(sub_ops);
+    unsigned handed = front || back ? ht_handed(sub_ops) : 0;
+    assert(sub_ops == HT_ALL_SUB_OPS || front || back);
     block_init(&b, args, sub_ops, params, x, act, grad, workspace);
-    b.dout = dout;
+    assert(!handed || !(b.post_norm || ht_model_cuts_rows(args->model)));
+    b.dout = front ? dx : dout; /* the front's residual is what dx holds */
     b.dx = dx;
     if (ht_model_cuts_rows(args->model)) {
         ht_block_backward_by_rows(args, &b);
         return;
     }
-    if (ht_block_wants(&b, HT_SUB_FC2))
-        ht_run_rows(args, &b, backward_mlp, b.dnorm, backward_projection);
-    else
-        ht_pool_run(args->pool, backward_projection, &b);
-    ht_pool_run(args->pool, grads_after_attention, &b);
-    if (!ht_block_wants(&b, HT_SUB_ATTENTION)) return;
-    ht_pool_run(args->pool, ht_block_attend_backward, &b);
-    ht_run_rows(args, &b, backward_qkv, b.dnorm, backward_input);
-    ht_pool_run(args->pool, grads_before_attention, &b);
+    if (front && handed) hand_gradient(&b, act->handed, handed, true);
+    run_backward(args, &b);
+    if (back && handed) hand_gradient(&b, act->handed, handed, false);
+    if (back && handed && ht_hands_proj(sub_ops)) /* the residual goes around all of the back */
+        memcpy(dx, dout, (size_t)(b.n_rows * b.fc2.out * ht_dtype_bytes(args->dtype)));
 }

@@ -75,15 +75,15 @@ void ht_embedding_backward(const struct ht_unit_args *args, const void *input, c
 
 /* Runs the sub-ops in `sub_ops` (bits 1 << HT_SUB_...): all of them are the forward pass, some a recomputation with the
    same bits. Writes what they keep to act; reads x and those activations that ht_sub_ops_read names. x: (B,T,C). act:
-   each sub-op's, laid out by ht_block_activations. out: (B,T,C), NULL without HT_SUB_FC2. workspace:
-   ht_block_workspace_bytes(.., backward = false), NULL if that is 0. */
+   each sub-op's, laid out by ht_block_activations. A front also writes act->handed, if that is not NULL. out: (B,T,C),
+   NULL without HT_SUB_FC2. workspace: ht_block_workspace_bytes(.., backward = false), NULL if that is 0. */
 void ht_block_forward(const struct ht_unit_args *args, unsigned sub_ops, const void *params, const void *x,
                       const struct ht_block_acts *act, void *out, void *workspace);
 
 /* Returns the activations of a block that lie at `at` in one piece. */
 static inline struct ht_block_acts ht_block_acts_at(const struct ht_unit_args *args, void *at)
 {
-    struct ht_block_acts acts = {{0}};
+    struct ht_block_acts acts = {{0}, NULL};
     ht_block_acts_place(args->model, HT_ALL_SUB_OPS, args->batch, args->seq, args->dtype, at, &acts);
     return acts;
 }
@@ -95,6 +95,9 @@ static inline struct ht_block_acts ht_block_acts_at(const struct ht_unit_args *a
  *
  *     HT_MLP_HALF         x NULL       dout       writes dx: of proj, and norm2's, fc1's and fc2's gradients
  *     HT_ATTENTION_HALF   x            dout NULL  reads and overwrites dx; writes the other gradients
+ *
+ * or a back and a front that are cut elsewhere (common/model/halves.h): then dx is the residual's gradient between them, and
+ * act->handed that of the handed output, which the back writes and the front reads. Not of BERT, nor of parts that cut rows.
  */
 void ht_block_backward(const struct ht_unit_args *args, unsigned sub_ops, const void *params, const void *x,
                        const struct ht_block_acts *act, const void *dout, void *dx, void *grad, void *workspace);

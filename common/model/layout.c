@@ -25,7 +25,7 @@
  * with norm1, and (B,T,C) more with proj and with fc2. Kernels that are not fused hold further copies (struct ht_held).
  * tests/common/model/test_layout.c checks the sizes by hand.
  */
-#include "common/model/model.h"
+#include "common/model/halves.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -121,6 +121,7 @@ struct ht_sub_op_reads ht_sub_ops_backward_read(bool dropout, unsigned sub_ops)
     struct ht_sub_op_reads reads = {.sub_ops = sub_ops & ~proj, .input = sub_ops >> HT_SUB_NORM1 & 1};
     if (sub_ops >> HT_SUB_NORM2 & 1) reads.sub_ops |= proj;
     if (dropout) reads.sub_ops |= sub_ops & proj;
+    if (ht_is_back(sub_ops)) reads.sub_ops |= ht_handed(sub_ops);
     return reads;
 }
 
@@ -413,14 +414,17 @@ void ht_block_workspace(const struct ht_model *m, unsigned sub_ops, int64_t batc
 {
     int64_t e = ht_dtype_bytes(act), BT = batch * seq, slots = ht_attention_slots(m, batch);
     unsigned products = 1u << HT_SUB_QKV | 1u << HT_SUB_PROJ | 1u << HT_SUB_FC1 | 1u << HT_SUB_FC2;
-    bool attends = sub_ops >> HT_SUB_ATTENTION & 1, feeds = sub_ops >> HT_SUB_FC1 & 1;
-    int64_t fc1 = feeds ? (m->arch == HT_ARCH_LLAMA ? 2 : 1) * ht_model_ffn(m) : 0, qkv = attends ? qkv_width(m) : 0;
+    bool attends = sub_ops >> HT_SUB_ATTENTION & 1;
+    bool feeds = sub_ops & (1u << HT_SUB_FC1 | 1u << HT_SUB_GELU | 1u << HT_SUB_FC2);
+    bool dattention = sub_ops & (1u << HT_SUB_ATTENTION | 1u << HT_SUB_PROJ);
+    int64_t fc1 = feeds ? (m->arch == HT_ARCH_LLAMA ? 2 : 1) * ht_model_ffn(m) : 0;
+    int64_t qkv = attends || sub_ops >> HT_SUB_QKV & 1 ? qkv_width(m) : 0;
     struct ht_act_layout l = {0}; /* borrowed for its running sum */
     *out = (struct ht_workspace_layout){.tile_bytes = tile_bytes(seq), .dkv_bytes = dkv_bytes(m, seq)};
     if (backward) {
         add_act(&l, &out->wide, BT * (fc1 > qkv ? fc1 : qkv) * e);
         add_act(&l, &out->narrow, BT * m->width * e);
-        if (attends) add_act(&l, &out->attention, BT * ht_model_q_width(m) * e);
+        if (dattention) add_act(&l, &out->attention, BT * ht_model_q_width(m) * e);
         if (ht_arch_gated(m->arch)) add_act(&l, &out->dmodulation, batch * 6 * m->width * 4);
     }
     if (attends) {

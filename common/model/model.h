@@ -77,7 +77,7 @@ enum ht_sub_op {
 };
 #define HT_ALL_SUB_OPS ((1u << HT_N_SUB_OPS) - 1)
 /* Halves of a block. A pass may be two ops, one for each half: forward the attention's first, backward the MLP's. Not
-   of DiT, whose halves share the vectors that norm1 makes. */
+   of DiT, whose halves share the vectors that norm1 makes. A block may be cut elsewhere, too (common/model/halves.h). */
 #define HT_ATTENTION_HALF (1u << HT_SUB_NORM1 | 1u << HT_SUB_QKV | 1u << HT_SUB_ATTENTION | 1u << HT_SUB_PROJ)
 #define HT_MLP_HALF       (HT_ALL_SUB_OPS & ~HT_ATTENTION_HALF)
 const char *ht_sub_op_name(enum ht_sub_op sub); /* "norm1", "qkv", ... */
@@ -102,7 +102,8 @@ struct ht_sub_op_reads {
 };
 struct ht_sub_op_reads ht_sub_ops_read(enum ht_arch arch, unsigned sub_ops);
 /* Returns what the backward pass of a block, or of one half of it, reads likewise. The norms' gradients need their
-   inputs, so the MLP's half reads proj. The attention's half reads of proj only the mask of dropout. */
+   inputs, so the MLP's half reads proj. The attention's half reads of proj only the mask of dropout. Any back reads what the
+   last sub-op of its front has made. */
 struct ht_sub_op_reads ht_sub_ops_backward_read(bool dropout, unsigned sub_ops);
 
 /* Copies that a program's kernels hold beside the layouts below, by the software profile (common/model/software.h). All
@@ -243,9 +244,12 @@ void ht_block_activations(const struct ht_model *m, unsigned sub_ops, int64_t ba
 int64_t ht_sub_ops_activation_bytes(const struct ht_model *m, unsigned sub_ops, int64_t batch, int64_t seq,
                                     enum ht_dtype act);
 /* A block's kept activations, possibly in several buffers: the start of each sub-op's layout. NULL if the sub-op keeps
-   nothing, or if a call neither reads nor writes what it keeps. */
+   nothing, or if a call neither reads nor writes what it keeps. A sub-op's output begins its layout. */
 struct ht_block_acts {
     void *of[HT_N_SUB_OPS];
+    void *
+        handed; /* of a half that hands something beside the residual (common/model/halves.h): the front's output, which its
+                     forward copies here; in a backward its gradient, which the back writes and the front reads; else NULL */
 };
 /* Sets in `acts` the start of each of some sub-ops, whose common layout begins at `at`. */
 void ht_block_acts_place(const struct ht_model *m, unsigned sub_ops, int64_t batch, int64_t seq, enum ht_dtype act,

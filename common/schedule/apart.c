@@ -13,8 +13,8 @@ bool ht_is_unit_state(const struct ht_tensor *t)
 
 /* What the tensors of a unit say of its halves. */
 struct halves {
-    int32_t attention, mlp; /* parts; 0: the half has no tensor of its own */
-    int32_t copies;         /* momenta of the attention half, less those of the MLP half */
+    int32_t front, back; /* parts; 0: the half has no tensor of its own */
+    int32_t copies;      /* momenta of the front, less those of the back */
 };
 
 bool *ht_halves_apart(const struct ht_schedule *s)
@@ -26,15 +26,14 @@ bool *ht_halves_apart(const struct ht_schedule *s)
     struct halves *halves = HT_NEW_ARRAY(struct halves, n);
     for (int32_t i = 0; i < s->n_tensors; i++) {
         const struct ht_tensor *t = &s->tensors[i];
-        if (t->label.sub_ops != HT_ATTENTION_HALF && t->label.sub_ops != HT_MLP_HALF) continue;
-        if (!ht_is_unit_state(t)) continue;
-        bool mlp = t->label.sub_ops == HT_MLP_HALF;
-        *(mlp ? &halves[t->label.unit].mlp : &halves[t->label.unit].attention) = t->parts;
-        if (t->class == HT_MOMENTUM) halves[t->label.unit].copies += mlp ? -1 : 1;
+        bool back = ht_is_back(t->label.sub_ops);
+        if ((!back && !ht_is_front(t->label.sub_ops)) || !ht_is_unit_state(t)) continue;
+        *(back ? &halves[t->label.unit].back : &halves[t->label.unit].front) = t->parts;
+        if (t->class == HT_MOMENTUM) halves[t->label.unit].copies += back ? -1 : 1;
     }
     for (int32_t u = 0; u < n; u++) {
         const struct halves *h = &halves[u];
-        apart[u] = h->attention && ((h->mlp && h->attention != h->mlp) || h->copies);
+        apart[u] = h->front && ((h->back && h->front != h->back) || h->copies);
     }
     free(halves);
     return apart;

@@ -78,7 +78,7 @@ static expression after_backward(const struct walk *w, int32_t op, int64_t effec
     int32_t parts = w->s->tensors[e->tensor].parts, end = l->unit + l->n_units;
     expression before = e->flags & HT_UPDATE ? *held_at(w, effect) : 0;
     bool whole = w->s->tensors[e->tensor].label.sub_ops == HT_ALL_SUB_OPS;
-    if (whole && l->sub_ops == HT_ATTENTION_HALF) return before; /* other elements of what the MLP's half has begun */
+    if (whole && ht_is_front(l->sub_ops)) return before; /* other elements of what the back has begun */
     if (unit < l->unit || unit >= end) return term(w, l, parts, false);
     if (unit == 0 && w->model->tied && end == ht_model_units(w->model)) before = term(w, l, parts, false);
     return with_tokens(before, term(w, l, parts, true));

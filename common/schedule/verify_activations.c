@@ -11,13 +11,15 @@
  * X(u,j) is the input of a unit, dX(u,j) its gradient. Each pass has its part in this residual stream, a pass of units
  * u .. v at their ends, and each half of a block's pass:
  *
- *                   attention half                       MLP half                         units u .. v
+ *                   front                                back                             units u .. v
  *     forward       reads X(u,j)                         writes X(u+1,j)                  reads X(u,j), writes X(v+1,j)
  *     backward      reads X(u,j), UPDATEs dX(u,j)        reads dX(u+1,j), writes dX(u,j)  reads X(u,j), dX(v+1,j), writes
  *                                                                                         dX(u,j)
  *
- * Between the halves of a backward pass dX(u,j) holds the gradient of proj. Of forward passes and recomputations only
- * those with fc2 among their sub-ops write X(u+1,j).
+ * Between the halves of a backward pass dX(u,j) holds the gradient of the residual: of proj, or a part of that of X(u,j), which
+ * then the back's forward reads, too. What the front hands beside it (common/model/halves.h) it writes, and the back reads it for
+ * the activations of that sub-op; its gradient the back writes and the front reads. Of forward passes and recomputations
+ * only those with fc2 among their sub-ops write X(u+1,j).
  *
  * The hazards rule proves that a tensor is present when it is read and absent when it is produced.
  *
@@ -28,6 +30,7 @@
 #include "common/schedule/rules.h"
 
 #include "common/base/array.h"
+#include "common/schedule/apart.h"
 #include "common/schedule/names.h"
 
 #include <stdio.h>
@@ -40,14 +43,15 @@ struct touched {
     int64_t cell;
     enum ht_tensor_class class;
     unsigned flags, sub_ops;
+    bool handed; /* by a front to its back */
 };
 
 struct walk {
     const struct ht_schedule *s;
     struct touched *touched;
     size_t n_touched, touched_cap;
-    /* [n_units * n_micro_batches] has a tensor of activations, of the input, of the input's gradient */
-    bool *kept, *input, *dinput;
+    unsigned *kept;       /* [n_units * n_micro_batches] sub-ops that have a tensor of activations */
+    bool *input, *dinput; /* likewise: has a tensor of the input, of the input's gradient */
 };
 
 /* Returns the index of a label's unit and micro-batch; -1: it is about several units or none. */
@@ -68,14 +72,14 @@ static void list_touched(struct walk *w, int32_t i)
         bool counts = t->class == HT_ACTIVATION || t->class == HT_CHECKPOINT || t->class == HT_ACT_GRAD;
         if (!counts || s->effects[e].tier != HT_DEVICE || t->sharded) continue;
         w->touched[w->n_touched++] =
-            (struct touched){cell_of(s, &t->label), t->class, s->effects[e].flags, t->label.sub_ops};
+            (struct touched){cell_of(s, &t->label), t->class, s->effects[e].flags, t->label.sub_ops, ht_is_handed(t)};
     }
 }
 
-/* Returns true if an effect has one of the flags and is on a tensor of the class and cell. */
-static bool is_on(const struct touched *x, enum ht_tensor_class class, int64_t cell, unsigned flags)
+/* Returns true if an effect has one of the flags and is on a tensor of the class and cell; handed: one that a front hands. */
+static bool is_on(const struct touched *x, enum ht_tensor_class class, bool handed, int64_t cell, unsigned flags)
 {
-    return x->class == class && x->cell == cell && x->flags & flags;
+    return x->class == class && x->handed == handed && x->cell == cell && x->flags & flags;
 }
 
 /* Returns the flags with which an op reads. An op of several units may also read what it produces for one of them. */
@@ -95,15 +99,19 @@ static struct ht_phrase acts_of(const struct walk *w, int64_t cell, unsigned sub
     return p;
 }
 
-/* Checks that each sub-op is in exactly one of the tensors on which pass i has an effect with one of the flags. */
+/* Checks that each sub-op is in exactly one of the tensors on which pass i has an effect with one of the flags. What is
+   handed is read for its sub-op. A back of fc2 alone, which keeps nothing without dropout, may have none. */
 static enum ht_status check_covered(const struct walk *w, int32_t i, int64_t cell, unsigned flags, unsigned sub_ops,
                                     struct ht_error *err)
 {
     unsigned seen = 0, twice = 0;
     bool reads = flags & HT_NEED;
+    sub_ops &= w->kept[cell] | ~(1u << HT_SUB_FC2);
     for (size_t k = 0; k < w->n_touched; k++) {
-        if (!is_on(&w->touched[k], HT_ACTIVATION, cell, flags)) continue;
-        unsigned here = w->touched[k].sub_ops & sub_ops;
+        const struct touched *x = &w->touched[k];
+        if (!is_on(x, HT_ACTIVATION, false, cell, flags) && !(reads && is_on(x, HT_CHECKPOINT, true, cell, flags)))
+            continue;
+        unsigned here = x->sub_ops & sub_ops;
         twice |= seen & here;
         seen |= here;
     }
@@ -119,8 +127,20 @@ static enum ht_status check_covered(const struct walk *w, int32_t i, int64_t cel
 static bool touches(const struct walk *w, enum ht_tensor_class class, int64_t cell, unsigned flags)
 {
     for (size_t k = 0; k < w->n_touched; k++)
-        if (is_on(&w->touched[k], class, cell, flags)) return true;
+        if (is_on(&w->touched[k], class, false, cell, flags)) return true;
     return false;
+}
+
+/* Checks that pass i has an effect with one of the flags on what a front hands of a sub-op, 1 << HT_SUB_.., or its gradient. */
+static enum ht_status check_handed(const struct walk *w, int32_t i, enum ht_tensor_class class, int64_t cell,
+                                   unsigned flags, unsigned handed, struct ht_error *err)
+{
+    for (size_t k = 0; k < w->n_touched; k++)
+        if (is_on(&w->touched[k], class, true, cell, flags) && w->touched[k].sub_ops == handed) return HT_OK;
+    return ht_broken_op(w->s, i, err, "does not %s %swhat %s hands on of unit %d, micro-batch %d",
+                        flags == READS ? "read" : "write", class == HT_ACT_GRAD ? "the gradient of " : "",
+                        ht_sub_op_name((enum ht_sub_op)__builtin_ctz(handed)), (int)(cell / w->s->n_micro_batches),
+                        (int)(cell % w->s->n_micro_batches));
 }
 
 /* Checks that the op writes its sub-ops' activations, and allocates no tensor for others. */
@@ -130,7 +150,7 @@ static enum ht_status check_written(const struct walk *w, int32_t i, int64_t cel
     enum ht_status status = check_covered(w, i, cell, WRITES, sub_ops, err);
     for (size_t k = 0; k < w->n_touched && !status; k++) {
         unsigned more = w->touched[k].sub_ops & ~sub_ops;
-        if (more && is_on(&w->touched[k], HT_ACTIVATION, cell, HT_PRODUCE))
+        if (more && is_on(&w->touched[k], HT_ACTIVATION, false, cell, HT_PRODUCE))
             status = ht_broken_op(w->s, i, err, "allocates %s and does not write them", acts_of(w, cell, more).text);
     }
     return status;
@@ -194,6 +214,8 @@ static enum ht_status check_residual(const struct walk *w, int32_t i, struct ht_
     const struct ht_label *l = &w->s->ops[i].label;
     bool forward = w->s->ops[i].kind == HT_OP_FORWARD, half = l->sub_ops != HT_ALL_SUB_OPS;
     bool begins = l->sub_ops >> HT_SUB_NORM1 & 1, ends = l->sub_ops >> HT_SUB_FC2 & 1;
+    bool around = forward && ht_is_back(l->sub_ops) && !ht_hands_proj(l->sub_ops); /* X(u,j) is the residual */
+    unsigned handed = half && ht_is_half(l->sub_ops) ? ht_handed(l->sub_ops) : 0;
     int64_t cell = cell_of(w->s, &(struct ht_label){.unit = l->unit, .n_units = 1, .micro_batch = l->micro_batch});
     int64_t next = cell + (int64_t)l->n_units * w->s->n_micro_batches;
     const struct {
@@ -201,7 +223,7 @@ static enum ht_status check_residual(const struct walk *w, int32_t i, struct ht_
         enum ht_tensor_class class;
         int64_t cell;
         unsigned flags;
-    } parts[] = {{begins, HT_CHECKPOINT, cell, READS},
+    } parts[] = {{begins || around, HT_CHECKPOINT, cell, READS},
                  {forward && ends, HT_CHECKPOINT, next, WRITES},
                  {!forward && ends, HT_ACT_GRAD, next, READS},
                  {!forward, HT_ACT_GRAD, cell, ends ? WRITES : HT_UPDATE}};
@@ -209,7 +231,9 @@ static enum ht_status check_residual(const struct walk *w, int32_t i, struct ht_
     for (size_t k = 0; k < HT_COUNT(parts) && !status && cell >= 0; k++)
         if (parts[k].applies && (half || is_followed(w, parts[k].class, parts[k].cell)))
             status = check_stream(w, i, parts[k].class, parts[k].cell, parts[k].flags, err);
-    return status;
+    if (status || !handed || cell < 0 || (forward && ends)) return status;
+    return check_handed(w, i, forward ? HT_CHECKPOINT : HT_ACT_GRAD, cell, forward || ends ? WRITES : READS, handed,
+                        err);
 }
 
 /* Checks that only what has fc2 among its sub-ops writes the output. */
@@ -245,11 +269,12 @@ enum ht_status ht_rule_activations(const struct ht_schedule *s, struct ht_error 
 {
     int64_t n = (int64_t)s->n_units * s->n_micro_batches;
     struct walk w = {
-        .s = s, .kept = HT_NEW_ARRAY(bool, n), .input = HT_NEW_ARRAY(bool, n), .dinput = HT_NEW_ARRAY(bool, n)};
+        .s = s, .kept = HT_NEW_ARRAY(unsigned, n), .input = HT_NEW_ARRAY(bool, n), .dinput = HT_NEW_ARRAY(bool, n)};
     enum ht_status status = HT_OK;
     for (int32_t t = 0; t < s->n_tensors && n; t++) {
         int64_t cell = cell_of(s, &s->tensors[t].label);
-        if (cell >= 0 && s->tensors[t].class == HT_ACTIVATION) w.kept[cell] = true;
+        if (ht_is_handed(&s->tensors[t])) continue;
+        if (cell >= 0 && s->tensors[t].class == HT_ACTIVATION) w.kept[cell] |= s->tensors[t].label.sub_ops;
         if (cell >= 0 && s->tensors[t].class == HT_CHECKPOINT) w.input[cell] = true;
         if (cell >= 0 && s->tensors[t].class == HT_ACT_GRAD) w.dinput[cell] = true;
     }

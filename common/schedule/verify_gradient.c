@@ -4,7 +4,7 @@
  * Each residency of a gradient has contents: a multiset of backward passes. The walk follows them in id order:
  *
  *     start of the iteration       a resident has contents that no step accepts
- *     backward of (u, j)           {(u, j)}: backends overwrite. Two UPDATEs add (u, j): that of an attention half, and
+ *     backward of (u, j)           {(u, j)}: backends overwrite. Two UPDATEs add (u, j): that of a front, and
  *                                  that of the embedding into a tied table, which has the head's part
  *     accumulate                   the sum of what it reads and, with UPDATE, of the contents before
  *     copy, message                the contents of the tensor at its source
@@ -15,11 +15,11 @@
  *
  * So a replica that misses its all-reduce, a micro-batch that is added twice or never, and a sum that is not begun anew
  * each break the rule. The head's backward pass adds to the gradient of a tied table; that counts as a pass of its own.
- * Where a block's backward pass is two halves, each counts. The attention half writes its part into the tensor that
- * holds what the MLP half of the same (u, j) wrote, and nothing else.
+ * Where a block's backward pass is two halves (common/model/halves.h), each counts. The front writes its part into the tensor
+ * that holds what the back of the same (u, j) wrote, and nothing else.
  *
  * The gradients of the two halves of a block may be tensors of their own, whose labels say so. A pass adds to those of its
- * sub-ops; then neither half UPDATEs what the other has written.
+ * sub-ops, which are cut as it is; then neither half UPDATEs what the other has written.
  *
  * Tensor parallelism: part q of a gradient is a gradient of its own, which member q of a backward group writes.
  *
@@ -37,6 +37,7 @@
 
 #include "common/base/array.h"
 #include "common/base/rng.h"
+#include "common/model/halves.h"
 #include "common/schedule/fold.h"
 
 #include <stdlib.h>
@@ -81,15 +82,19 @@ static struct contents contribution(const struct ht_label *l, bool own)
     return (struct contents){1, ht_mix64((uint64_t)l->micro_batch << 33 | (uint64_t)l->sub_ops << 1 | own), false};
 }
 
-/* The sub-ops of a unit whose parameters a gradient is of. */
-static const unsigned shares[] = {HT_ALL_SUB_OPS, HT_ATTENTION_HALF, HT_MLP_HALF};
-enum { N_SHARES = HT_COUNT(shares) };
+/* What of a unit's parameters a gradient is of: all, or those of the front or the back. */
+enum { WHOLE, FRONT, BACK, N_SHARES };
 
 static int32_t share_of(unsigned sub_ops)
 {
-    for (int32_t h = 0; h < N_SHARES; h++)
-        if (shares[h] == sub_ops) return h;
-    return -1;
+    if (sub_ops == HT_ALL_SUB_OPS) return WHOLE;
+    return ht_is_front(sub_ops) ? FRONT : ht_is_back(sub_ops) ? BACK : -1;
+}
+
+/* Returns true if a pass of some sub-ops adds to a share. */
+static bool adds_to_share(unsigned sub_ops, int32_t share)
+{
+    return share == WHOLE || sub_ops >> (share == FRONT ? HT_SUB_NORM1 : HT_SUB_FC2) & 1;
 }
 
 /* Returns the unit whose gradient, a half's, or a part of it, a tensor holds; -1: none. */
@@ -173,7 +178,7 @@ static void want(struct walk *w, int32_t i, int32_t part)
     for (int32_t u = label->unit; u < label->unit + label->n_units && part < w->parts; u++)
         for (int32_t h = 0; h < N_SHARES; h++) {
             int32_t own = (u * N_SHARES + h) * w->parts + part;
-            if (label->sub_ops & shares[h]) w->want[own] = plus(w->want[own], contribution(label, true));
+            if (adds_to_share(label->sub_ops, h)) w->want[own] = plus(w->want[own], contribution(label, true));
         }
     for (int64_t e = s->effects_begin[i]; e < s->effects_begin[i + 1]; e++) {
         int32_t g = gradient_of(w, e);
@@ -258,7 +263,7 @@ static struct contents moved(const struct walk *w, int32_t first, int32_t end, i
 static bool adds(const struct walk *w, const struct ht_label *l, int32_t gradient)
 {
     bool whole = gradient / w->parts % N_SHARES == 0;
-    return (whole && l->sub_ops == HT_ATTENTION_HALF) || (w->tied && unit_of(w, gradient) == 0 && is_about(l, 0));
+    return (whole && ht_is_front(l->sub_ops)) || (w->tied && unit_of(w, gradient) == 0 && is_about(l, 0));
 }
 
 /* Returns the contents of a residency after effect e of op i, a member of group [first, end). */
@@ -325,18 +330,22 @@ static enum ht_status check_step(const struct walk *w, int32_t i, struct ht_erro
     return HT_OK;
 }
 
-/* Checks that an attention half writes the gradient that its MLP half has begun. */
+/* Checks that a half writes the gradient of its own sub-ops, or, of a front, that of all which its back has begun. */
 static enum ht_status check_half(const struct walk *w, int32_t i, struct ht_error *err)
 {
     const struct ht_schedule *s = w->s;
-    struct ht_label mlp = s->ops[i].label;
-    if (s->ops[i].kind != HT_OP_BACKWARD || mlp.sub_ops != HT_ATTENTION_HALF) return HT_OK;
-    mlp.sub_ops = HT_MLP_HALF;
+    struct ht_label back = s->ops[i].label;
+    unsigned half = back.sub_ops;
+    if (s->ops[i].kind != HT_OP_BACKWARD || !ht_is_half(half)) return HT_OK;
+    back.sub_ops = HT_ALL_SUB_OPS & ~half;
     for (int64_t e = s->effects_begin[i]; e < s->effects_begin[i + 1]; e++) {
-        int32_t g = gradient_of(w, e);
-        if (g < 0 || !writes(&s->effects[e]) || g / w->parts % N_SHARES) continue;
-        if (same(*held_at(w, e), contribution(&mlp, true))) continue;
-        return ht_broken_op(s, i, err, "writes %s, which does not hold the MLP half's gradient alone%s",
+        int32_t g = gradient_of(w, e), share = g < 0 ? -1 : g / w->parts % N_SHARES;
+        if (g < 0 || !writes(&s->effects[e])) continue;
+        if (share != WHOLE && s->tensors[s->effects[e].tensor].label.sub_ops != half)
+            return ht_broken_op(s, i, err, "writes %s, which is of other sub-ops%s",
+                                ht_phrase_tensor(s, s->effects[e].tensor).text, w->description);
+        if (share != WHOLE || !ht_is_front(half) || same(*held_at(w, e), contribution(&back, true))) continue;
+        return ht_broken_op(s, i, err, "writes %s, which does not hold the back's gradient alone%s",
                             ht_phrase_tensor(s, s->effects[e].tensor).text, w->description);
     }
     return HT_OK;

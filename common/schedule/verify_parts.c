@@ -23,14 +23,13 @@
 /* Checks that all states of a unit, or of each half of a block, are divided into the same number of parts. */
 static enum ht_status check_states(const struct ht_schedule *s, struct ht_error *err)
 {
-    static const unsigned halves[] = {HT_ATTENTION_HALF, HT_MLP_HALF};
     int32_t *first = HT_NEW_ARRAY(int32_t, 2 * (int64_t)s->n_units); /* a half's first tensor + 1 */
     enum ht_status status = HT_OK;
     for (int32_t i = 0; i < s->n_tensors && !status; i++) {
         const struct ht_tensor *t = &s->tensors[i];
         for (int h = 0; h < 2 && ht_is_unit_state(t) && !status; h++) {
             int32_t *known = &first[2 * t->label.unit + h];
-            if (t->label.sub_ops == halves[!h]) continue; /* of the other half alone */
+            if ((h ? ht_is_front : ht_is_back)(t->label.sub_ops)) continue; /* of the other half alone */
             if (*known == 0) *known = i + 1;
             if (s->tensors[*known - 1].parts != t->parts)
                 status = ht_broken(s, err, "%s: the unit is divided into %d parts here, but for %s into %d",

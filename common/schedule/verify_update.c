@@ -7,7 +7,7 @@
  *    parameters. The order of ids decides: it is topological, and the hazards rule keeps conflicting ops in it.
  * 3. The shards of a unit tile the unit, with the same number of copies of each element for momentum, variance and
  *    master parameters, and for each tensor-parallel part. Where the halves of a block are divided into different numbers of
- *    parts, those of each half tile a range: the attention half's begins at 0, the MLP half's where it does in all classes. Where that
+ *    parts, those of each half tile a range: the front's begins at 0, the back's where it does in all classes. Where that
  *    is goes by the model, which the graph has not; a training's map of its state proves that no element is missing. Of a folded graph
  *    those of all copies do, of which the fold says which rank has which (common/schedule/fold.h).
  */
@@ -207,7 +207,7 @@ static enum ht_status check_tiling(const struct ht_schedule *s, const struct bou
                                    struct ht_error *err, int64_t *copies)
 {
     int64_t depth = 0, whole = -1;
-    if (rows[0].at != 0 && rows[0].half != HT_MLP_HALF)
+    if (rows[0].at != 0 && !ht_is_back(rows[0].half))
         return ht_broken(s, err, "the shards of %s begin at %lld, not at 0", of(rows).text, (long long)rows[0].at);
     for (int64_t i = 0; i < n;) {
         int64_t at = rows[i].at;

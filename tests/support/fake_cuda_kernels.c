@@ -144,6 +144,7 @@ static void launch(void *device, struct call call)
     for (int i = 0; i < 6; i++) call.in[i] = real_behind(call.in[i], i == 0 ? call.params_skip : 0);
     for (int i = 0; i < 5; i++) call.out[i] = real_behind(call.out[i], i == 1 ? call.grad_skip : 0);
     for (int i = 0; i < HT_N_SUB_OPS; i++) call.act.of[i] = fake_cuda_real(call.act.of[i]);
+    call.act.handed = fake_cuda_real(call.act.handed);
     if (call.args.model && ht_model_parts(call.args.model) > 1)
         perform_part(c, &call);
     else
@@ -162,16 +163,19 @@ static void embedding_backward(void *device, const struct ht_unit_args *args, co
     launch(device, (struct call){.kind = E_BACKWARD, .args = *args, .in = {input, dout}, .out = {grad, workspace}});
 }
 
+static const unsigned without_params = 1u << HT_SUB_ATTENTION | 1u << HT_SUB_GELU;
+
 /* Returns the bytes before the first parameter of some sub-ops, in a type. */
 static int64_t skip_of(const struct ht_unit_args *args, unsigned sub_ops, enum ht_dtype type)
 {
-    unsigned half = sub_ops & HT_ATTENTION_HALF ? HT_ALL_SUB_OPS : HT_MLP_HALF;
-    return ht_sub_ops_params(args->model, 1, half).begin * ht_dtype_bytes(type);
+    unsigned front = sub_ops & ~without_params ? ht_front(__builtin_ctz(sub_ops & ~without_params)) : 0;
+    return front ? ht_sub_ops_params(args->model, 1, front).end * ht_dtype_bytes(type) : 0;
 }
 
 static void block_forward(void *device, const struct ht_unit_args *args, unsigned sub_ops, const void *params,
                           const void *x, const struct ht_block_acts *act, void *out, void *workspace)
 {
+    if (sub_ops && !(sub_ops & ~without_params)) params = act->of[__builtin_ctz(sub_ops)]; /* nothing is read there */
     launch(device, (struct call){.kind = B_FORWARD,
                                  .args = *args,
                                  .in = {params, x},

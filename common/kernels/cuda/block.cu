@@ -4,6 +4,9 @@
  * cut, residuals are added to a part's own rows.
  */
 #include "common/kernels/cuda/unit.cuh"
+extern "C" {
+#include "common/model/halves.h"
+}
 
 /* Index of each among the parameter parts, as in common/kernels/block.c: -1 where the architecture has none. */
 enum { LN1_W, LN1_B, QKV_W, QKV_B, PROJ_W, PROJ_B, LN2_W, LN2_B, FC1_W, FC1_B, FC2_W, FC2_B, N_PARTS };
@@ -22,6 +25,7 @@ struct kept {
 struct block {
     const struct ht_cuda_args *args;
     struct ht_cuda *cuda;
+    unsigned sub_ops;
     int64_t rows, C, Q, F, W, E;        /* B T; widths of the stream, and of the part's attention, gelu, qkv, fc1 */
     bool llama, post_norm, first, cuts; /* first: the part that adds residuals and biases */
     struct ht_cuda_norm norm1, norm2;
@@ -114,6 +118,7 @@ static struct block block_of(const struct ht_cuda_args *args, unsigned sub_ops, 
     }
     b.args = args;
     b.cuda = args->cuda;
+    b.sub_ops = sub_ops;
     b.llama = m->arch == HT_ARCH_LLAMA;
     b.post_norm = ht_arch_post_norm(m->arch);
     b.rows = args->batch * args->seq;
@@ -152,6 +157,22 @@ static void rotate(const struct block *b)
                    a->rope_theta, false);
 }
 
+static bool wants(const struct block *b, enum ht_sub_op sub)
+{
+    return b->sub_ops >> sub & 1;
+}
+
+/* Copies rows of so many elements, which lie so far apart. */
+static void copy_rows(const struct block *b, void *to, int64_t to_stride, const void *from, int64_t from_stride,
+                      int64_t width)
+{
+    size_t e = (size_t)ht_dtype_bytes(b->args->dtype);
+    ht_cuda_check(b->cuda,
+                  cudaMemcpy2DAsync(to, (size_t)to_stride * e, from, (size_t)from_stride * e, (size_t)width * e,
+                                    (size_t)b->rows, cudaMemcpyDeviceToDevice, b->cuda->stream),
+                  "copying what a half hands", __FILE__, __LINE__);
+}
+
 /* Returns all rows of a tensor of which the part has its own. */
 static const void *all_rows(const struct block *b, const void *own)
 {
@@ -176,29 +197,27 @@ static void project(const struct block *b, const struct ht_cuda_linear *l, const
     }
 }
 
-static void forward(const struct block *b, unsigned sub_ops, const void *x, void *out)
+static void forward(const struct block *b, const void *x, void *out)
 {
     enum ht_dtype t = b->args->dtype;
     const void *around_attention = b->post_norm ? b->act.norm1 : x,
                *around_mlp = b->post_norm ? b->act.norm2 : b->act.proj;
-#define WANTS(sub) (sub_ops >> (sub)&1)
-    if (WANTS(HT_SUB_NORM1)) ht_cuda_norm_forward(b->cuda, &b->norm1, x, b->act.norm1, b->act.norm1_stats);
-    if (WANTS(HT_SUB_QKV)) {
+    if (wants(b, HT_SUB_NORM1)) ht_cuda_norm_forward(b->cuda, &b->norm1, x, b->act.norm1, b->act.norm1_stats);
+    if (wants(b, HT_SUB_QKV)) {
         ht_cuda_linear_forward(b->args, &b->qkv, all_rows(b, b->act.norm1), NULL, b->act.qkv);
         if (b->llama) rotate(b);
     }
-    if (WANTS(HT_SUB_ATTENTION)) ht_cuda_attention_forward(b->cuda, &b->attention);
-    if (WANTS(HT_SUB_PROJ)) project(b, &b->proj, b->act.attention, around_attention, b->act.proj);
-    if (WANTS(HT_SUB_NORM2)) ht_cuda_norm_forward(b->cuda, &b->norm2, b->act.proj, b->act.norm2, b->act.norm2_stats);
-    if (WANTS(HT_SUB_FC1)) ht_cuda_linear_forward(b->args, &b->fc1, all_rows(b, b->act.norm2), NULL, b->act.fc1);
-    if (WANTS(HT_SUB_GELU)) {
+    if (wants(b, HT_SUB_ATTENTION)) ht_cuda_attention_forward(b->cuda, &b->attention);
+    if (wants(b, HT_SUB_PROJ)) project(b, &b->proj, b->act.attention, around_attention, b->act.proj);
+    if (wants(b, HT_SUB_NORM2)) ht_cuda_norm_forward(b->cuda, &b->norm2, b->act.proj, b->act.norm2, b->act.norm2_stats);
+    if (wants(b, HT_SUB_FC1)) ht_cuda_linear_forward(b->args, &b->fc1, all_rows(b, b->act.norm2), NULL, b->act.fc1);
+    if (wants(b, HT_SUB_GELU)) {
         if (b->llama)
             ht_cuda_swiglu(b->cuda, t, b->act.fc1, b->act.gelu, b->rows, b->F);
         else
             ht_cuda_gelu(b->cuda, t, b->act.fc1, b->act.gelu, b->rows * b->F);
     }
-    if (WANTS(HT_SUB_FC2)) project(b, &b->fc2, b->act.gelu, around_mlp, out);
-#undef WANTS
+    if (wants(b, HT_SUB_FC2)) project(b, &b->fc2, b->act.gelu, around_mlp, out);
 }
 
 void ht_cuda_block_forward(const struct ht_cuda_args *args, unsigned sub_ops, const void *params, const void *x,
@@ -206,23 +225,30 @@ void ht_cuda_block_forward(const struct ht_cuda_args *args, unsigned sub_ops, co
 {
     if (!can_run(args)) return;
     struct block b = block_of(args, sub_ops, params, act, NULL, workspace);
-    forward(&b, sub_ops, x, out);
+    forward(&b, x, out);
+    if (!act->handed || !ht_is_front(sub_ops)) return;
+    int64_t width = ht_handed_width(args->model, ht_handed(sub_ops));
+    copy_rows(&b, act->handed, width, act->of[__builtin_ctz(ht_handed(sub_ops))], width, width);
 }
 
 /* ---- backward ---- */
 
-/* Computes dwide (B T, E), the gradient of fc1. With a gate the gradient of gelu goes to the right half of each row
-   first. */
-static void activate_backward(const struct block *b, const void *dout)
+/* Computes the gradient of gelu in dwide (B T, F); with a gate in the right half of each row. */
+static void fc2_backward(const struct block *b, const void *dout)
 {
-    enum ht_dtype t = b->args->dtype;
-    if (b->llama) {
-        ht_cuda_linear_backward(b->args, &b->fc2, dout, b->C, NULL, ht_offset(b->dwide, t, b->F), b->E);
-        ht_cuda_swiglu_backward(b->cuda, t, b->act.fc1, b->dwide, b->rows, b->F);
-    } else {
+    if (b->llama)
+        ht_cuda_linear_backward(b->args, &b->fc2, dout, b->C, NULL, ht_offset(b->dwide, b->args->dtype, b->F), b->E);
+    else
         ht_cuda_linear_backward(b->args, &b->fc2, dout, b->C, NULL, b->dwide, b->F);
-        ht_cuda_gelu_backward(b->cuda, t, b->act.fc1, b->dwide, b->rows * b->F);
-    }
+}
+
+/* Computes dwide (B T, E), the gradient of fc1, from that of gelu in its place. */
+static void gelu_backward(const struct block *b)
+{
+    if (b->llama)
+        ht_cuda_swiglu_backward(b->cuda, b->args->dtype, b->act.fc1, b->dwide, b->rows, b->F);
+    else
+        ht_cuda_gelu_backward(b->cuda, b->args->dtype, b->act.fc1, b->dwide, b->rows * b->F);
 }
 
 /* Computes dnorm = dy W + around (NULL: none), the gradient of a norm's output. Of a part it is its share. */
@@ -231,13 +257,18 @@ static void input_backward(const struct block *b, const struct ht_cuda_linear *l
     ht_cuda_linear_backward(b->args, l, dy, l->out, b->first && !b->cuts ? around : NULL, b->dnorm, b->C);
 }
 
-/* Adds up the parts' dnorm, and carries it through the norm. `around` is that of input_backward. */
+/* Adds up the parts' dnorm, of which they have shares, unless they cut rows. */
+static void sum_norm(const struct block *b)
+{
+    if (!b->cuts) ht_cuda_sum_parts(b->args, b->dnorm);
+}
+
+/* Carries dnorm through the norm. `around` is that of input_backward. */
 static void norm_backward(const struct block *b, const struct ht_cuda_norm *n, const void *x, const float *stats,
                           const void *around, const void *residual, void *dx, void *dweight, void *dbias)
 {
     struct ht_cuda_norm_grad g = {b->args->grad, b->args->grad_store, dweight, dbias, b->columns};
     if (!b->cuts) {
-        ht_cuda_sum_parts(b->args, b->dnorm);
         ht_cuda_norm_backward(b->cuda, n, x, b->dnorm, stats, residual, dx, &g);
         return;
     }
@@ -247,35 +278,68 @@ static void norm_backward(const struct block *b, const struct ht_cuda_norm *n, c
     ht_cuda_sum_norm_grads(b->args, dweight, dbias);
 }
 
-/* Computes dx, the gradient of proj, and the gradients of the MLP half's parameters. BERT's residuals join their
-   gradients before the norms, the others' behind them. */
+/* Computes dx, the gradient of proj, and the gradients of the parameters of norm2, fc1 and fc2, or what of these the pass
+   has. BERT's residuals join their gradients before the norms, the others' behind them. dout: for a front, dx. */
 static void backward_mlp(const struct block *b, const void *dout, void *dx)
 {
     const struct ht_cuda_args *args = b->args;
     void *const *g = b->grad;
-    const void *around = b->post_norm ? dout : NULL, *all = all_rows(b, dout);
-    activate_backward(b, all);
-    ht_cuda_linear_grad(args, &b->fc2, b->act.gelu, all, b->C, g[FC2_W], g[FC2_B], b->columns);
-    input_backward(b, &b->fc1, b->dwide, around);
-    ht_cuda_linear_grad(args, &b->fc1, all_rows(b, b->act.norm2), b->dwide, b->E, g[FC1_W], g[FC1_B], b->columns);
-    norm_backward(b, &b->norm2, b->act.proj, b->act.norm2_stats, around, b->post_norm ? NULL : dout, dx, g[LN2_W],
-                  g[LN2_B]);
+    const void *around = b->post_norm ? dout : NULL;
+    if (wants(b, HT_SUB_FC2)) {
+        const void *all = all_rows(b, dout);
+        fc2_backward(b, all);
+        if (wants(b, HT_SUB_GELU)) gelu_backward(b);
+        ht_cuda_linear_grad(args, &b->fc2, b->act.gelu, all, b->C, g[FC2_W], g[FC2_B], b->columns);
+    } else if (wants(b, HT_SUB_GELU)) {
+        gelu_backward(b);
+    }
+    if (wants(b, HT_SUB_FC1)) {
+        input_backward(b, &b->fc1, b->dwide, around);
+        ht_cuda_linear_grad(args, &b->fc1, all_rows(b, b->act.norm2), b->dwide, b->E, g[FC1_W], g[FC1_B], b->columns);
+        sum_norm(b);
+    }
+    if (wants(b, HT_SUB_NORM2))
+        norm_backward(b, &b->norm2, b->act.proj, b->act.norm2_stats, around, b->post_norm ? NULL : dout, dx, g[LN2_W],
+                      g[LN2_B]);
 }
 
-/* Computes dx, the gradient of the input, from that of proj in its place, and the gradients of the other parameters. */
+/* Computes dx, the gradient of the input, from that of proj in its place, and the gradients of the other parameters, or what
+   of these the pass has. */
 static void backward_attention(struct block *b, const void *x, void *dx)
 {
     const struct ht_cuda_args *args = b->args;
     void *const *g = b->grad;
-    const void *around = b->post_norm ? dx : NULL, *all = all_rows(b, dx);
-    ht_cuda_linear_backward(args, &b->proj, all, b->C, NULL, b->dattention, b->Q);
-    ht_cuda_linear_grad(args, &b->proj, b->act.attention, all, b->C, g[PROJ_W], g[PROJ_B], b->columns);
-    b->attention.dout = b->dattention;
-    b->attention.dqkv = b->dwide;
-    ht_cuda_attention_backward(b->cuda, &b->attention);
-    input_backward(b, &b->qkv, b->dwide, around);
-    ht_cuda_linear_grad(args, &b->qkv, all_rows(b, b->act.norm1), b->dwide, b->W, g[QKV_W], g[QKV_B], b->columns);
-    norm_backward(b, &b->norm1, x, b->act.norm1_stats, around, b->post_norm ? NULL : dx, dx, g[LN1_W], g[LN1_B]);
+    const void *around = b->post_norm ? dx : NULL;
+    if (wants(b, HT_SUB_PROJ)) {
+        const void *all = all_rows(b, dx);
+        ht_cuda_linear_backward(args, &b->proj, all, b->C, NULL, b->dattention, b->Q);
+        ht_cuda_linear_grad(args, &b->proj, b->act.attention, all, b->C, g[PROJ_W], g[PROJ_B], b->columns);
+    }
+    if (wants(b, HT_SUB_ATTENTION)) {
+        b->attention.dout = b->dattention;
+        b->attention.dqkv = b->dwide;
+        ht_cuda_attention_backward(b->cuda, &b->attention);
+    }
+    if (wants(b, HT_SUB_QKV)) {
+        input_backward(b, &b->qkv, b->dwide, around);
+        ht_cuda_linear_grad(args, &b->qkv, all_rows(b, b->act.norm1), b->dwide, b->W, g[QKV_W], g[QKV_B], b->columns);
+        sum_norm(b);
+    }
+    if (wants(b, HT_SUB_NORM1))
+        norm_backward(b, &b->norm1, x, b->act.norm1_stats, around, b->post_norm ? NULL : dx, dx, g[LN1_W], g[LN1_B]);
+}
+
+/* Copies the gradient of what a front hands between the buffer that the steps have and the handed tensor, as
+   common/kernels/block.c does. */
+static void hand_gradient(const struct block *b, void *handed, unsigned sub_op, bool take)
+{
+    int64_t width = ht_handed_width(b->args->model, sub_op), stride = width;
+    void *own = ht_handed_alike(sub_op) ? b->dnorm : sub_op == 1u << HT_SUB_ATTENTION ? b->dattention : b->dwide;
+    if (b->llama && sub_op == 1u << HT_SUB_GELU) own = ht_offset(b->dwide, b->args->dtype, b->F), stride = b->E;
+    if (take)
+        copy_rows(b, own, stride, handed, width, width);
+    else
+        copy_rows(b, handed, width, own, stride, width);
 }
 
 void ht_cuda_block_backward(const struct ht_cuda_args *args, unsigned sub_ops, const void *params, const void *x,
@@ -283,6 +347,11 @@ void ht_cuda_block_backward(const struct ht_cuda_args *args, unsigned sub_ops, c
 {
     if (!can_run(args) || !ht_cuda_types_fit(args)) return;
     struct block b = block_of(args, sub_ops, params, act, grad, workspace);
-    if (sub_ops >> HT_SUB_FC2 & 1) backward_mlp(&b, dout, dx);
-    if (sub_ops >> HT_SUB_ATTENTION & 1) backward_attention(&b, x, dx);
+    bool front = ht_is_front(sub_ops), back = ht_is_back(sub_ops);
+    unsigned handed = front || back ? ht_handed(sub_ops) : 0;
+    if (front && handed) hand_gradient(&b, act->handed, handed, true);
+    backward_mlp(&b, front ? dx : dout, dx);
+    backward_attention(&b, x, dx);
+    if (back && handed) hand_gradient(&b, act->handed, handed, false);
+    if (back && handed && ht_hands_proj(sub_ops)) copy_rows(&b, dx, b.C, dout, b.C, b.C);
 }

@@ -27,14 +27,15 @@ void ht_cuda_block_workspace_of(const struct ht_model *m, unsigned sub_ops, int6
 {
     int64_t e = ht_dtype_bytes(dtype), rows = batch * seq, C = m->width;
     unsigned products = 1u << HT_SUB_QKV | 1u << HT_SUB_PROJ | 1u << HT_SUB_FC1 | 1u << HT_SUB_FC2;
-    bool attends = sub_ops >> HT_SUB_ATTENTION & 1, feeds = sub_ops >> HT_SUB_FC1 & 1;
+    bool attends = sub_ops >> HT_SUB_ATTENTION & 1, dattention = attends || sub_ops >> HT_SUB_PROJ & 1;
+    bool feeds = sub_ops & (1u << HT_SUB_FC1 | 1u << HT_SUB_GELU | 1u << HT_SUB_FC2);
     int64_t fc1 = feeds ? (m->arch == HT_ARCH_LLAMA ? 2 : 1) * ht_model_ffn(m) : 0, Q = ht_model_q_width(m);
-    int64_t qkv = attends ? Q + 2 * ht_model_kv_width(m) : 0, wide = fc1 > qkv ? fc1 : qkv;
+    int64_t qkv = attends || sub_ops >> HT_SUB_QKV & 1 ? Q + 2 * ht_model_kv_width(m) : 0, wide = fc1 > qkv ? fc1 : qkv;
     struct ht_cuda_workspace w = {};
     if (backward) {
         take(&w, &w.wide, rows * wide * e);
         take(&w, &w.narrow, rows * C * e);
-        if (attends) take(&w, &w.attention, rows * Q * e);
+        if (dattention) take(&w, &w.attention, rows * Q * e);
         int64_t sums = sums_bytes(C, wide > C ? wide : C);
         int64_t turns = attends ? ht_cuda_attention_turns_bytes(m, seq) : 0;
         take(&w, &w.columns, sums > turns ? sums : turns);

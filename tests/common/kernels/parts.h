@@ -3,6 +3,7 @@
 #define HT_TESTS_PARTS_H
 
 #include "common/kernels/unit.h"
+#include "common/model/halves.h"
 #include "tests/common/kernels/guarded.h"
 
 struct parts {
@@ -42,7 +43,7 @@ static inline void parts_recomputed(struct parts *p, const struct ht_unit_args *
     for (unsigned sub_ops = 0; sub_ops <= HT_ALL_SUB_OPS; sub_ops += every) {
         bool makes_out = sub_ops >> HT_SUB_FC2 & 1;
         struct ht_sub_op_reads reads = ht_sub_ops_read(a->model->arch, sub_ops);
-        struct ht_block_acts act = {{0}};
+        struct ht_block_acts act = {0};
         ck_assert_uint_eq(reads.sub_ops & sub_ops, 0);
         for (int s = 0; s < HT_N_SUB_OPS; s++) {
             if (sub_ops >> s & 1) memset(p->act.of[s], 0xff, (size_t)p->bytes[s]);
@@ -57,28 +58,42 @@ static inline void parts_recomputed(struct parts *p, const struct ht_unit_args *
     free(first_out);
 }
 
-/* Runs both passes in halves. Each call gets only what it reads and makes, and a workspace of its own size. */
+/* Runs both passes in halves, the first of which is the front. Each call gets only what it reads and makes, and a workspace
+   of its own size. */
 static inline void parts_in_halves(struct parts *p, const struct ht_unit_args *a, const void *params, const void *x,
-                                   const void *dout, void *out, void *dx, void *grad)
+                                   const void *dout, void *out, void *dx, void *grad, unsigned front)
 {
-    static const unsigned halves[] = {HT_ATTENTION_HALF, HT_MLP_HALF, HT_MLP_HALF, HT_ATTENTION_HALF};
+    const unsigned back = HT_ALL_SUB_OPS & ~front, halves[] = {front, back, back, front}, handed = ht_handed(front);
+    int64_t rows = a->batch * a->seq, e = ht_dtype_bytes(a->dtype);
+    struct guarded guard, guards[2];
+    void *given[2] = {NULL, NULL}; /* what the front hands, and its gradient */
+    for (int i = 0; i < 2 && handed; i++)
+        given[i] = guarded_new(&guards[i], rows * ht_handed_width(a->model, handed) * e, 0xff);
     for (int i = 0; i < 4; i++) {
-        bool back = i >= 2, mlp = halves[i] == HT_MLP_HALF;
+        bool returns = i >= 2, ends = halves[i] == back;
         struct ht_sub_op_reads reads =
-            back ? ht_sub_ops_backward_read(false, halves[i]) : ht_sub_ops_read(a->model->arch, halves[i]);
-        struct ht_block_acts act = {{0}};
-        struct guarded guard;
-        int64_t bytes = ht_block_workspace_bytes(a->model, halves[i], a->batch, a->seq, a->dtype, back);
+            returns ? ht_sub_ops_backward_read(false, halves[i]) : ht_sub_ops_read(a->model->arch, halves[i]);
+        struct ht_block_acts act = {0};
+        int64_t bytes = ht_block_workspace_bytes(a->model, halves[i], a->batch, a->seq, a->dtype, returns);
         void *workspace = guarded_new(&guard, bytes, 0xff);
         for (int s = 0; s < HT_N_SUB_OPS; s++)
-            if ((reads.sub_ops | (back ? 0 : halves[i])) >> s & 1) act.of[s] = p->act.of[s];
+            if ((reads.sub_ops | (returns ? 0 : halves[i])) >> s & 1)
+                act.of[s] = ends && handed >> s & 1 ? given[0] : p->act.of[s];
+        if (returns || !ends) act.handed = given[returns];
         const void *in = reads.input ? x : NULL;
-        if (back)
-            ht_block_backward(a, halves[i], params, in, &act, mlp ? dout : NULL, dx, grad, workspace);
+        if (returns)
+            ht_block_backward(a, halves[i], params, in, &act, ends ? dout : NULL, dx, grad, workspace);
         else
-            ht_block_forward(a, halves[i], params, in, &act, mlp ? out : NULL, workspace);
+            ht_block_forward(a, halves[i], params, in, &act, ends ? out : NULL, workspace);
         guarded_free(&guard);
     }
+    for (int i = 0; i < 2 && handed; i++) guarded_free(&guards[i]);
+}
+
+/* Returns true if the kernels cut a block of an architecture behind this front. */
+static inline bool parts_can_cut(enum ht_arch arch, unsigned front)
+{
+    return front == HT_ATTENTION_HALF || !ht_arch_post_norm(arch);
 }
 
 #endif

@@ -216,17 +216,18 @@ START_TEST(test_activations_in_parts)
 }
 END_TEST
 
-/* A block computes the same in halves as in one call, by one worker and by three. */
+/* A block computes the same in halves as in one call, wherever it is cut, by one worker and by three. */
 START_TEST(test_halves)
 {
-    for (int k = 0; k < 4; k++) {
+    for (int k = 0; k < 4 * (HT_N_SUB_OPS - 1); k++) {
         struct ht_pool *pool = ht_pool_create(k & 2 ? 3 : 1, NULL);
         struct pass whole = pass_new(&shapes[_i], k & 1, 0xff), p = pass_new(&shapes[_i], k & 1, 0xff);
         struct ht_unit_args args = args_of(&p, pool);
         struct parts parts;
+        unsigned front = parts_can_cut(p.model.arch, ht_front(1 + k / 4)) ? ht_front(1 + k / 4) : HT_ATTENTION_HALF;
         pass_run(&whole, 1, 0xff);
         parts_new(&parts, &args);
-        parts_in_halves(&parts, &args, p.params, p.x, p.dout, p.out, p.dx, p.grad);
+        parts_in_halves(&parts, &args, p.params, p.x, p.dout, p.out, p.dx, p.grad, front);
         ck_assert_mem_eq(p.out, whole.out, (size_t)p.n_x * 4);
         ck_assert_mem_eq(p.dx, whole.dx, (size_t)p.n_x * 4);
         ck_assert_mem_eq(p.grad, whole.grad, (size_t)p.n_params * 4);

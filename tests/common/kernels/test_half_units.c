@@ -278,15 +278,16 @@ START_TEST(test_block_in_halves)
 {
     EACH_TYPE_AND_FLASH(t, flash)
     {
-        for (int wide = 0; wide < 2; wide++) {
-            enum ht_dtype store = wide ? HT_F32 : t;
+        for (int k = 0; k < 2 * (HT_N_SUB_OPS - 1); k++) {
+            enum ht_dtype store = k & 1 ? HT_F32 : t;
             struct pass whole = pass_new(&shapes[_i], t, flash, store, 0xff);
             struct pass p = pass_new(&shapes[_i], t, flash, store, 0xff);
             struct ht_unit_args args = args_of(&p.model, p.s.B, p.s.T, t, store, NULL);
             struct parts parts;
+            unsigned front = parts_can_cut(p.model.arch, ht_front(1 + k / 2)) ? ht_front(1 + k / 2) : HT_ATTENTION_HALF;
             pass_run(&whole, 1, 0xff);
             parts_new(&parts, &args);
-            parts_in_halves(&parts, &args, p.params, p.x, p.dout, p.out, p.dx, p.grad);
+            parts_in_halves(&parts, &args, p.params, p.x, p.dout, p.out, p.dx, p.grad, front);
             ck_assert_mem_eq(p.out, whole.out, (size_t)p.n_x * 2);
             ck_assert_mem_eq(p.dx, whole.dx, (size_t)p.n_x * 2);
             ck_assert_mem_eq(p.grad, whole.grad, (size_t)(p.n_params * ht_dtype_bytes(store)));

@@ -342,7 +342,7 @@ START_TEST(test_row_of_sub_ops)
     ck_assert_int_eq(l.norm2_stats.offset, 196608 + 65536);
     ck_assert_int_eq(l.gelu.offset, 263168);
     ck_assert_int_eq(l.norm1.bytes, 0);
-    struct ht_block_acts acts = {{0}};
+    struct ht_block_acts acts = {0};
     acts.of[HT_SUB_PROJ] = &acts;
     ht_block_acts_place(&m, sub_ops, 2, 64, HT_F32, at, &acts);
     const void *const expected[HT_N_SUB_OPS] = {none, at, none, &acts, at + 196608, none, at + 263168, none};

@@ -57,6 +57,35 @@ START_TEST(halves)
 }
 END_TEST
 
+/* The same, cut behind each sub-op: elements of the front, and of a row of what it hands. Its part of GPT: half of qkv, projection,
+   fc1 and fc2's matrix. LLaMA hands gate and up, BERT has the parameters of GPT in other parts. */
+START_TEST(fronts)
+{
+    struct ht_model part = ht_model_part(&gpt, 1, 2), bert = gpt;
+    bert.arch = HT_ARCH_BERT, bert.classes = 2;
+    const struct {
+        const struct ht_model *m;
+        int64_t front[HT_N_SUB_OPS - 1], handed[HT_N_SUB_OPS - 1];
+    } cases[] = {
+        {&gpt, {16, 232, 232, 304, 320, 428, 428}, {8, 24, 8, 0, 8, 12, 12}},
+        {&part, {16, 124, 124, 164, 180, 234, 234}, {8, 12, 4, 0, 8, 6, 6}},
+        {&llama, {16, 528, 528, 784, 800, 992, 992}, {16, 32, 16, 0, 16, 12, 6}},
+        {&bert, {16, 232, 232, 304, 320, 428, 428}, {8, 24, 8, 0, 8, 12, 12}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int64_t n = 1; n < HT_N_SUB_OPS; n++) {
+            unsigned front = ht_front(n), back = HT_ALL_SUB_OPS & ~front;
+            ck_assert(ht_is_front(front) && !ht_is_back(front) && ht_is_back(back) && !ht_is_front(back));
+            ck_assert_uint_eq(ht_front_of(back), front);
+            ck_assert_int_eq(ht_sub_ops_params(cases[i].m, 1, front).end, cases[i].front[n - 1]);
+            ck_assert_int_eq(ht_sub_ops_params(cases[i].m, 1, back).begin, cases[i].front[n - 1]);
+            ck_assert_uint_eq(ht_handed(front), n == 4 ? 0 : 1u << (n - 1));
+            if (n != 4) ck_assert_int_eq(ht_handed_width(cases[i].m, ht_handed(front)), cases[i].handed[n - 1]);
+        }
+    ck_assert(!ht_is_half(0) && !ht_is_half(HT_ALL_SUB_OPS) && !ht_is_half(1u << HT_SUB_ATTENTION));
+}
+END_TEST
+
 /*
  * Korthikanti et al. 2022, equation (4): with sequence parallelism a block of s b h tokens keeps s b h / t (34 + 5 a s / h)
  * bytes in 16 bit, its input included, with dropout and without flash attention. Here also the two norms' statistics, 8 bytes
@@ -165,6 +194,7 @@ int main(void)
     TCase *tc = tcase_create("part");
     tcase_add_test(tc, sizes);
     tcase_add_test(tc, halves);
+    tcase_add_test(tc, fronts);
     tcase_add_test(tc, rows);
     tcase_add_test(tc, runs);
     tcase_add_loop_test(tc, parts_are_the_whole, 0, 8);

@@ -293,6 +293,13 @@ static inline cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t byt
     if (bytes) memcpy(to, from, bytes);
     return cudaSuccess;
 }
+static inline cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch,
+                                            size_t width, size_t height, enum cudaMemcpyKind, cudaStream_t stream)
+{
+    ht_emulated_on(stream, "cudaMemcpy2DAsync");
+    for (size_t r = 0; r < height; r++) memcpy((char *)to + r * to_pitch, (const char *)from + r * from_pitch, width);
+    return cudaSuccess;
+}
 static inline cudaError_t cudaMemsetAsync(void *at, int value, size_t bytes, cudaStream_t stream)
 {
     ht_emulated_on(stream, "cudaMemsetAsync");

@@ -4,6 +4,9 @@
  * measured over a whole tensor.
  */
 #include "common/kernels/cuda/ht_cuda_ops.h"
+extern "C" {
+#include "common/model/halves.h"
+}
 #include "tests/common/kernels/cuda/cuda_unit.h"
 
 /* Each part of the gradient by itself: small ones do not hide behind large ones. But the biases of query, key and value go
@@ -22,28 +25,52 @@ static void near_parts(const struct fixture &f, int64_t unit, const floats &got,
     for (float g : got) expect(rounded(f.c.grad, g) == g, "a gradient is not rounded");
 }
 
-/* Runs the backward pass again in halves, over dx and gradients that are spoiled: the bytes of the whole pass. */
-static void check_halves(const struct fixture &f, const struct ht_block_acts &act, const struct buffer &params,
-                         const struct buffer &x, const struct buffer &dout, const struct buffer &dx,
+/* Runs both passes again in halves, cut behind a front, over what is spoiled: the bytes of the whole pass. */
+static void check_halves(const struct fixture &f, unsigned front, const struct ht_block_acts &act,
+                         const struct buffer *parts, const struct buffer &params, const struct buffer &x,
+                         const struct buffer &dout, const struct buffer &out, const struct buffer &dx,
                          const struct buffer &grad)
 {
     const struct unit_case &c = f.c;
-    std::vector<unsigned char> whole_dx = bytes_of(dx), whole_grad = bytes_of(grad);
+    const unsigned back = HT_ALL_SUB_OPS & ~front, halves[] = {front, back, back, front}, handed = ht_handed(front);
+    std::vector<unsigned char> whole_dx = bytes_of(dx), whole_grad = bytes_of(grad), whole_out = bytes_of(out);
+    std::vector<unsigned char> kept[HT_N_SUB_OPS];
+    struct buffer given[2];
+    for (struct buffer &b : given) b = room(c.dtype, handed ? c.B * c.T * ht_handed_width(f.gpu.model, handed) : 1);
+    for (int s = 0; s < HT_SUB_FC2; s++) {
+        kept[s] = contents_of(parts[s]);
+        call(cudaMemsetAsync(act.of[s], fresh, kept[s].size(), cuda.stream), "cudaMemsetAsync");
+    }
+    call(cudaMemsetAsync(out.at(), 0xff, whole_out.size(), cuda.stream), "cudaMemsetAsync");
     call(cudaMemsetAsync(dx.at(), 0xff, whole_dx.size(), cuda.stream), "cudaMemsetAsync");
     call(cudaMemsetAsync(grad.at(), 0xff, whole_grad.size(), cuda.stream), "cudaMemsetAsync");
-    for (unsigned half : {HT_MLP_HALF, HT_ATTENTION_HALF}) {
-        struct ht_sub_op_reads reads = ht_sub_ops_backward_read(false, half);
+    for (int i = 0; i < 4; i++) {
+        bool returns = i >= 2, ends = halves[i] == back;
+        struct ht_sub_op_reads reads =
+            returns ? ht_sub_ops_backward_read(false, halves[i]) : ht_sub_ops_read(f.gpu.model->arch, halves[i]);
         struct ht_block_acts some = {};
         for (int s = 0; s < HT_SUB_FC2; s++)
-            if (reads.sub_ops >> s & 1) some.of[s] = act.of[s];
-        struct buffer work = buffer_of(ht_cuda_block_workspace_bytes(f.gpu.model, half, c.B, c.T, c.dtype, true));
-        ht_cuda_block_backward(&f.gpu, half, params.at(), reads.input ? x.at() : NULL, &some,
-                               half == HT_MLP_HALF ? dout.at() : NULL, dx.at(), grad.at(), work.at());
+            if ((reads.sub_ops | (returns ? 0 : halves[i])) >> s & 1)
+                some.of[s] = ends && handed >> s & 1 ? given[0].at() : act.of[s];
+        if (handed && (returns || !ends)) some.handed = given[returns].at();
+        struct buffer work =
+            buffer_of(ht_cuda_block_workspace_bytes(f.gpu.model, halves[i], c.B, c.T, c.dtype, returns));
+        const void *in = reads.input ? x.at() : NULL;
+        if (returns)
+            ht_cuda_block_backward(&f.gpu, halves[i], params.at(), in, &some, ends ? dout.at() : NULL, dx.at(),
+                                   grad.at(), work.at());
+        else
+            ht_cuda_block_forward(&f.gpu, halves[i], params.at(), in, &some, ends ? out.at() : NULL, work.at());
         contents_of(work);
         release(work);
     }
-    expect(bytes_of(dx) == whole_dx, "%s: dx of the halves differs", c.name);
-    expect(bytes_of(grad) == whole_grad, "%s: gradients of the halves differ", c.name);
+    for (int s = 0; s < HT_SUB_FC2; s++)
+        expect(contents_of(parts[s]) == kept[s], "%s, front %u: %s of the halves differs", c.name, front,
+               ht_sub_op_name((enum ht_sub_op)s));
+    expect(bytes_of(out) == whole_out, "%s, front %u: the output of the halves differs", c.name, front);
+    expect(bytes_of(dx) == whole_dx, "%s, front %u: dx of the halves differs", c.name, front);
+    expect(bytes_of(grad) == whole_grad, "%s, front %u: gradients of the halves differ", c.name, front);
+    for (struct buffer &b : given) release(b);
 }
 
 /* shift: bytes that every buffer is off a multiple of 256. */
@@ -97,7 +124,9 @@ static void check_block(const struct unit_case &c, int64_t shift = 0)
         expect(contents_of(parts[s]) == kept[s], "the backward pass has written to the activations");
     }
     contents_of(large);
-    check_halves(f, act, bp, bx, bd, bdx, bg);
+    for (int n = 1; n < HT_N_SUB_OPS; n++)
+        if (ht_front(n) == HT_ATTENTION_HALF || !ht_arch_post_norm(model.arch))
+            check_halves(f, ht_front(n), act, parts, bp, bx, bd, bo, bdx, bg);
     for (int s = 0; s < HT_SUB_FC2; s++) release(parts[s]);
     for (struct buffer *b : {&bp, &bx, &bo, &bd, &bdx, &bg, &small, &large}) release(*b);
 }
