@@ -160,12 +160,14 @@ static enum ht_status check_handed_widths(const struct ht_scenario *sc, const st
     char name[72];
     for (int32_t k = 0; k < pipelines(y); k++) {
         struct ht_replica x = replica_of(sc, y, k);
+        struct ht_pipe_shape shape = ht_pipe_replica_shape(y, &x);
         const int64_t *blocks = blocks_of(sc, y, k);
         int64_t at = 0, n = stages_of(y, &x), each = grains(y);
         for (int32_t q = 0; q + 1 < n; q++) {
             at += blocks[q];
             unsigned handed = at % each ? ht_handed(fronts[1 + at / each]) : 0;
-            int32_t a = ht_layout_width(y->layout, q), b = ht_layout_width(y->layout, q + 1);
+            int32_t a = ht_layout_width(y->layout, ht_pipe_backward_rank(&shape, q)),
+                    b = ht_layout_width(y->layout, ht_pipe_backward_rank(&shape, q + 1));
             if (!handed || ht_handed_alike(handed) || a == b) continue;
             return ht_fail(
                 err, HT_BAD_INPUT,

@@ -35,6 +35,9 @@ cuts bf16.csv dapple --ranks 2 --numerics bf16 --set recompute=1
 cuts tp.csv dapple --ranks 4 --set tp=2 --set slices=1
 [ ! -x "$gpus" ] || HT_FAKE_GPUS=2 hetbench=$gpus cuts bf16.csv dapple --ranks 2 --numerics bf16 --set again=7,127,239,97 --backend cuda --transport host
 
+run 0 train interleaved "${common[@]}" --ranks 2 --set v=2 --set sub_ops=7,4,6,15 --losses u.csv
+cmp -s fp32.csv u.csv || fail "two stages a device: $(paste fp32.csv u.csv)"
+
 # Pipelines of which one alone cuts the block; ZeRO; stages of other widths, and with replicas of their own.
 run 0 train dapple "${common[@]}" --ranks 3 --set pipelines=1,2 --losses one.csv
 run 0 train dapple "${common[@]}" --ranks 3 --set pipelines=1,2 --set sub_ops=32,11,21 --losses u.csv
