@@ -78,7 +78,7 @@ static void draw_links(struct ht_scenario *sc, uint64_t seed)
 START_TEST(the_same_graph)
 {
     static const enum ht_pipe_order orders[] = {HT_PIPE_AFAB, HT_PIPE_1F1B, HT_PIPE_INTERLEAVED};
-    int images = 0, drafts = 0;
+    int images = 0, drafts = 0, cut = 0;
     for (uint64_t seed = 0; seed < CASES; seed++) {
         uint64_t i = 100;
         int32_t n = 1 + (int32_t)ht_random_below(seed, i++, 4), tp = 1 << ht_random_below(seed, i++, 3);
@@ -110,17 +110,31 @@ START_TEST(the_same_graph)
         y.slices = ht_random_below(seed, i++, 2);
         y.zero = (int32_t)ht_random_below(seed, i++, 3);
         y.reduce_whole = y.zero == 1 && ht_random_below(seed, i++, 2);
-        ck_assert_msg(ht_pipe_lay_out(&sc, &y, layout, &err) == HT_OK, "%s", err.text);
+        int64_t blocks[8];
+        if (!odd && each > 1 &&
+            ht_random_below(seed, i++, 3) == 0) { /* stages that end inside blocks, in whole sub-ops */
+            int64_t left = HT_N_SUB_OPS * sc.model.layers;
+            for (int64_t q = 0; q < each; q++) {
+                blocks[q] = q + 1 == each ? left : HT_N_SUB_OPS + (int64_t)ht_random_below(seed, i++, HT_N_SUB_OPS);
+                left -= blocks[q];
+            }
+            y.sub_ops = true;
+            y.blocks = blocks;
+            y.n_blocks = (int32_t)each;
+        }
+        if (ht_pipe_lay_out(&sc, &y, layout, &err) != HT_OK) ck_abort_msg("%s", err.text);
         y.segment = y.recompute ? (int32_t)ht_random_below(seed, i++, 3) : 0;
         if (n * tp > 1 && ht_pipe_check(&sc, &y, &err) == HT_OK) {
             check_same(&sc, &y);
             images += count_images(&sc, &y);
             drafts += n * tp;
+            cut += y.sub_ops;
         }
         ht_layout_destroy(layout);
         ht_scenario_free(&sc);
     }
     ck_assert_int_gt(drafts, 1000);
+    ck_assert_int_gt(cut, 20);
     ck_assert_int_gt(images, drafts / 4);
     ck_assert_int_lt(images, drafts * 3 / 4);
 }

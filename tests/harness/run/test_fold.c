@@ -57,6 +57,8 @@ static const struct scenario scenarios[] = {
      {"pipelines=2,2,2,2", "order=1"}},
     {{.cluster = "autohet-platform", .model = "gpt2-355m", .batch = 64, .micro_batch = 1},
      {"pipelines=4,4,4,4,4,4,4,4", "order=1", "recompute=1"}},
+    {{.cluster = "autohet-platform", .model = "gpt-tiny", .blocks = 8, .batch = 64, .micro_batch = 1},
+     {"pipelines=4,4,4,4,4,4,4,4", "order=1", "sub_ops=13,19,11,21"}},
     {{.cluster = "sysx-2node", .model = "gpt-tiny", .blocks = 8, .batch = 32, .micro_batch = 1},
      {"pipelines=2,2,2,2", "order=1"}},
 };
