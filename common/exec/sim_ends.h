@@ -55,18 +55,25 @@ static inline int64_t ht_sim_ends_next_ns(const struct ht_sim_ends *e)
     return e->of_slot[e->first[1]].time_ns;
 }
 
+/* Lets the slot that has won so far, with its end, play against another one: the winner remains. No branch: who wins cannot be
+   predicted. */
+static inline void ht_sim_ends_play(const struct ht_sim_ends *e, uint32_t other, uint32_t *winner,
+                                    struct ht_sim_end *end)
+{
+    struct ht_sim_end x = e->of_slot[other];
+    bool before = ht_sim_ends_key(x) < ht_sim_ends_key(*end);
+    *winner = before ? other : *winner;
+    end->time_ns = before ? x.time_ns : end->time_ns;
+    end->id = before ? x.id : end->id;
+}
+
 /* Sets the slot's end, or moves it. */
 static inline void ht_sim_ends_set(struct ht_sim_ends *e, int32_t slot, struct ht_sim_end end)
 {
     e->of_slot[slot] = end;
     uint32_t winner = (uint32_t)slot;
     for (uint32_t i = (uint32_t)e->n_leaves + winner; i > 1; i >>= 1) {
-        uint32_t other = (uint32_t)e->first[i ^ 1];
-        struct ht_sim_end x = e->of_slot[other];
-        bool before = ht_sim_ends_key(x) < ht_sim_ends_key(end);
-        winner = before ? other : winner;
-        end.time_ns = before ? x.time_ns : end.time_ns;
-        end.id = before ? x.id : end.id;
+        ht_sim_ends_play(e, (uint32_t)e->first[i ^ 1], &winner, &end);
         if ((uint32_t)e->first[i >> 1] == winner && winner != (uint32_t)slot) return;
         e->first[i >> 1] = (int32_t)winner;
     }
@@ -81,12 +88,7 @@ static inline int32_t ht_sim_ends_take(struct ht_sim_ends *e, struct ht_sim_end 
     *end = e->of_slot[slot];
     e->of_slot[slot] = none;
     for (uint32_t i = (uint32_t)e->n_leaves + slot; i > 1; i >>= 1) { /* it had won all the way up */
-        uint32_t other = (uint32_t)e->first[i ^ 1];
-        struct ht_sim_end x = e->of_slot[other];
-        bool before = ht_sim_ends_key(x) < ht_sim_ends_key(first);
-        winner = before ? other : winner;
-        first.time_ns = before ? x.time_ns : first.time_ns;
-        first.id = before ? x.id : first.id;
+        ht_sim_ends_play(e, (uint32_t)e->first[i ^ 1], &winner, &first);
         e->first[i >> 1] = (int32_t)winner;
     }
     return (int32_t)slot;
