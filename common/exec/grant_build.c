@@ -2,6 +2,7 @@
 #include "common/base/array.h"
 #include "common/base/minmax.h"
 #include "common/exec/grant_state.h"
+#include "common/exec/recent.h"
 #include "common/schedule/residency.h"
 
 #include <stdlib.h>
@@ -30,6 +31,7 @@ struct walk {
     int32_t n_touched;
     struct sums *members; /* of that group */
     size_t members_cap;
+    int32_t *recent; /* common/exec/recent.h */
     /* Hash of parcels: each entry is a number + 1, or 0; a power of two, at least half of it free. */
     uint32_t *numbers, n_numbers, n_parcels;
     size_t parcels_cap;
@@ -41,7 +43,8 @@ static struct walk begin_walk(const struct ht_schedule *s, int32_t node)
                      .node = node,
                      .space_of = HT_NEW_ARRAY(int32_t, (int64_t)s->n_lanes * HT_N_TIERS),
                      .tally = HT_NEW_ARRAY(struct tally, ht_n_spaces(s)),
-                     .touched = HT_NEW_ARRAY(int32_t, ht_n_spaces(s))};
+                     .touched = HT_NEW_ARRAY(int32_t, ht_n_spaces(s)),
+                     .recent = ht_recent_create()};
     for (int32_t i = 0; i < s->n_residents; i++) {
         const struct ht_resident *r = &s->residents[i];
         struct tally *t = &w.tally[ht_space(s, r->tier, r->rank)];
@@ -59,6 +62,7 @@ static void end_walk(struct walk *w)
     free(w->tally);
     free(w->touched);
     free(w->members);
+    free(w->recent);
     free(w->numbers);
 }
 
@@ -246,6 +250,49 @@ static void list_group(struct ht_grants *g, struct walk *w, int32_t first, int32
     }
 }
 
+/* ---- what is like an earlier group ----------------------------------------------------------------------------- */
+
+/* Returns true if two ops of one lane take and free the same in the same tiers. */
+static inline bool same_effects(const struct ht_schedule *s, int32_t a, int32_t b)
+{
+    const struct ht_effect *x = s->effects + s->effects_begin[a], *y = s->effects + s->effects_begin[b];
+    int64_t n = s->effects_begin[a + 1] - s->effects_begin[a];
+    if (n != s->effects_begin[b + 1] - s->effects_begin[b] || s->ops[a].lane != s->ops[b].lane) return false;
+    for (int64_t i = 0; i < n; i++)
+        if (x[i].tier != y[i].tier || x[i].flags != y[i].flags ||
+            s->tensors[x[i].tensor].bytes != s->tensors[y[i].tensor].bytes)
+            return false;
+    return true;
+}
+
+/* Returns true if the issue group that begins with `like` is to memory what [first, end) is. */
+static inline bool is_like(const struct ht_schedule *s, int32_t like, int32_t first, int32_t end)
+{
+    if (like < 0 || ht_group_end(s, like) - like != end - first) return false;
+    for (int32_t i = 0; i < end - first; i++)
+        if (!same_effects(s, like + i, first + i)) return false;
+    return true;
+}
+
+/* Appends for an op what is listed for one that is like it. */
+static inline void list_again(struct ht_grants *g, struct walk *w, int32_t like, int32_t op, uint32_t *n)
+{
+    enum ht_when when = w->s->ops[op].when;
+    g->begin[op] = *n;
+    for (uint32_t i = g->begin[like]; i < g->begin[like + 1]; i++) {
+        struct amount a = g->amounts[i];
+        const struct parcel *p = &g->parcels[a.parcel];
+        struct space *sp = &g->spaces[p->space];
+        int64_t need = add_to(w->tally[p->space].live, when, a.release ? -p->bytes : p->bytes);
+        if (!a.release) {
+            if (need > sp->order) sp->order = need;
+            sp->n++;
+        }
+        a.position = (uint32_t)(sp->n - 1) & INT32_MAX;
+        g->amounts[(*n)++] = a;
+    }
+}
+
 /* Returns the most amounts that there can be: each effect that makes or frees something adds at most one ask; one that
    frees adds at most one release, too. */
 static int64_t most_amounts(const struct ht_schedule *s)
@@ -320,8 +367,12 @@ enum ht_status ht_grants_create(const struct ht_schedule *s, int32_t node, struc
     uint32_t n_amounts = 0;
     for (int32_t op = 0, end; op < s->n_ops; op = end) {
         end = ht_group_end(s, op);
+        int32_t *recent = ht_recent_of(w.recent, s, op, end), like = *recent;
         g->begin[op] = n_amounts;
-        if (end > op + 1)
+        *recent = op;
+        if (is_like(s, like, op, end))
+            for (int32_t i = op; i < end; i++) list_again(g, &w, like + i - op, i, &n_amounts);
+        else if (end > op + 1)
             list_group(g, &w, op, end, &n_amounts);
         else if (is_here(&w, op))
             list_alone(g, &w, op, &n_amounts);

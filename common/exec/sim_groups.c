@@ -3,6 +3,7 @@
 #include "common/base/array.h"
 #include "common/base/minmax.h"
 #include "common/base/rng.h"
+#include "common/exec/recent.h"
 #include "common/schedule/fold.h"
 #include "common/schedule/residency.h"
 
@@ -80,18 +81,6 @@ static enum ht_status add_uses(const struct ht_schedule *s, int32_t first, int32
     return HT_OK;
 }
 
-/*
- * Most groups are like an earlier one on their lane: same work, same cost, same uses. They share a kind. A small cache,
- * by lane and work of the first op, remembers the last group of each kind; what it forgets has a kind of its own.
- */
-enum { N_RECENT = 4096 };
-
-static int32_t *recent_of(int32_t *recent, const struct ht_schedule *s, int32_t first)
-{
-    uint32_t key = (uint32_t)s->ops[first].lane * 0x9e3779b1u ^ (uint32_t)s->ops[first].work * 0x85ebca6bu;
-    return &recent[key >> 20];
-}
-
 /* Returns true if two groups of `size` ops have the same uses. */
 static bool same_uses(const struct ht_schedule *s, int32_t a, int32_t b, int32_t size)
 {
@@ -135,12 +124,12 @@ enum ht_status ht_sim_groups_init(const struct ht_schedule *s, const int64_t *co
     int64_t *amounts = NULL;
     int32_t *at = HT_NEW_ARRAY(int32_t, s->n_resources);
     for (int32_t r = 0; r < s->n_resources; r++) at[r] = -1;
-    int32_t *recent = ht_alloc_ids(N_RECENT);
+    int32_t *recent = ht_recent_create(); /* groups of the same work, cost and uses share a kind */
 
     for (int32_t first = 0, end; first < s->n_ops && status == HT_OK; first = end) {
         end = ht_group_end(s, first);
         int64_t cost = longest(cost_ns, first, end);
-        int32_t *recent_first = recent_of(recent, s, first), like = *recent_first, size = end - first;
+        int32_t *recent_first = ht_recent_of(recent, s, first, end), like = *recent_first, size = end - first;
         const struct ht_sim_kind *k = like < 0 ? NULL : ht_sim_kind_of(out, like);
         bool known = k && k->longest_ns == cost && k->size == size && k->lane == s->ops[first].lane &&
                      same_uses(s, like, first, size);
