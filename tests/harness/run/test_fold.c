@@ -22,10 +22,11 @@ struct scenario {
 };
 
 #define ONE_EACH HT_SOURCE_DIR "/tests/data/equal-4x1.yaml"
+#define SWITCHES HT_SOURCE_DIR "/tests/data/switches-2x4.yaml"
 
 /* Equal nodes: of four GPUs each, of one; with control, with several micro-batches; pipelines whose stages are parts, on nodes of
    their own or side by side, with ZeRO and in buckets; replicas that share nodes with and without NVLink, and pipelines over the
-   same nodes, of one kind or of several. */
+   same nodes, of one kind or of several; switches that copies share, or that parts of a copy do. */
 static const struct scenario scenarios[] = {
     {{.cluster = ONE_EACH, .model = "gpt-tiny", .batch = 32, .micro_batch = 2}, {NULL}},
     {{.cluster = "sysx-2node", .model = "llama-tiny", .blocks = 32, .batch = 32, .micro_batch = 1}, {NULL}},
@@ -61,6 +62,9 @@ static const struct scenario scenarios[] = {
      {"pipelines=4,4,4,4,4,4,4,4", "order=1", "sub_ops=13,19,11,21"}},
     {{.cluster = "sysx-2node", .model = "gpt-tiny", .blocks = 8, .batch = 32, .micro_batch = 1},
      {"pipelines=2,2,2,2", "order=1"}},
+    {{.cluster = SWITCHES, .model = "gpt-tiny", .batch = 32, .micro_batch = 1}, {"pipelines=2,2,2,2"}},
+    {{.cluster = SWITCHES, .model = "gpt-tiny", .batch = 32, .micro_batch = 1},
+     {"pipelines=2,2,2,2", "place=0,1,4,6,2,3,5,7"}}, /* one on a switch, the next on two */
 };
 
 static struct ht_options options_of(const struct scenario *x)
