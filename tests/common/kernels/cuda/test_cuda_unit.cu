@@ -73,6 +73,16 @@ static void check_halves(const struct fixture &f, unsigned front, const struct h
     for (struct buffer &b : given) release(b);
 }
 
+/* Returns true if a case's block is cut behind a front: behind any, or, where emulation is slow, behind the attention and in a
+   place that goes by the case. */
+static bool is_cut(const struct unit_case &c, unsigned front)
+{
+    bool slow = emulated && (SANITIZED || c.C > 100);
+    if (front == HT_ATTENTION_HALF) return true;
+    if (slow && front != ht_front(1 + (c.C + c.T + c.dtype) % (HT_N_SUB_OPS - 1))) return false;
+    return !ht_arch_post_norm(c.arch);
+}
+
 /* shift: bytes that every buffer is off a multiple of 256. */
 static void check_block(const struct unit_case &c, int64_t shift = 0)
 {
@@ -125,8 +135,7 @@ static void check_block(const struct unit_case &c, int64_t shift = 0)
     }
     contents_of(large);
     for (int n = 1; n < HT_N_SUB_OPS; n++)
-        if (ht_front(n) == HT_ATTENTION_HALF || !ht_arch_post_norm(model.arch))
-            check_halves(f, ht_front(n), act, parts, bp, bx, bd, bo, bdx, bg);
+        if (is_cut(c, ht_front(n))) check_halves(f, ht_front(n), act, parts, bp, bx, bd, bo, bdx, bg);
     for (int s = 0; s < HT_SUB_FC2; s++) release(parts[s]);
     for (struct buffer *b : {&bp, &bx, &bo, &bd, &bdx, &bg, &small, &large}) release(*b);
 }
