@@ -30,6 +30,7 @@ killed() {
     local name=$1 i pid newest done=0 in_save=0
     shift
     before=0
+    mkdir -p "$name" # the first kill may come before the training makes it
     for ((i = 0; i < kills; i++)); do
         "$hetbench" train "${systems[i % 3]}" "$@" --control "${controls[i % 4]}" --steps 1000000 --checkpoint "$name" --every 2 --resume \
             >killed.out 2>killed.err &
