@@ -27,6 +27,7 @@ export OMPI_MCA_plm_rsh_agent=/run/bed/agent OMPI_MCA_plm_rsh_no_tree_spawn=1 # 
 state() { json "$state/state.json" "$1" 2>/dev/null || true; }
 trained() { [ "$(state 'len([r for r in d["runs"] if "from" in r])')" = "$1" ]; }
 saved() { [ "$(state 'd["saved"]')" -gt "$1" ] 2>/dev/null; }
+safe() { [ "$(state 'd["safe"]')" -gt "$1" ] 2>/dev/null; } # its copies are written, too: a loss before that may leave no step whole
 # until_true COMMAND..: the time is a limit for a hang, no more. Gives up when the supervisor has ended.
 until_true() {
     local i
@@ -48,7 +49,7 @@ begin() {
         --hosts "$source" --quiet 0 --ask-every 1 --steps 100000 --every 20 --start-timeout 60 >out 2>err &
     pid=$!
     until_true trained 1
-    until_true saved 0
+    until_true safe 0
 }
 
 # end NODES CAUSES: Ctrl-C, which saves. The incarnations' nodes and the causes of the recoveries have to be these. Each goes on from the
