@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of what each op runs several times: of too many callers for the compiler to do this. */
+/* Inlines what each op runs several times, and what has too many callers for the compiler to do so by itself. */
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
 static uint64_t key_of(int32_t iteration, int32_t op)
@@ -247,7 +247,8 @@ static inline void wake_waiters(struct ht_core *c)
 {
     for (int32_t lane; (lane = ht_grants_next_woken(c->grants)) >= 0;) {
         struct lane *l = &c->lanes[lane];
-        int32_t group = l->fifo ? c->info[l->next_op].group : -1;
+        /* It may have gone on since, past the last iteration. */
+        int32_t group = l->fifo && is_open(c, l->iteration) ? c->info[l->next_op].group : -1;
         if (group >= 0) slot_of(c, l->iteration)->groups[group].is_denied = false;
         l->denied.holds = false;
         make_ready(c, lane);

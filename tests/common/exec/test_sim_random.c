@@ -145,6 +145,19 @@ static void check_repetition(uint64_t seed, const struct ht_schedule *s, const i
     ht_trace_destroy(t);
 }
 
+/* One iteration, which has no next one to go on to. */
+static void check_single(uint64_t seed, const struct ht_schedule *s, const int64_t *cost_ns, int32_t ahead)
+{
+    struct ht_sim_options o = {.iterations = 1, .issue_ahead = ahead};
+    struct reference_result want = reference_run(s, cost_ns, &o);
+    struct ht_error err = {0};
+    struct ht_trace *t;
+    ck_assert_msg(ht_sim_run(s, cost_ns, &o, &err, &t) == HT_OK, "seed %llu: %s", (unsigned long long)seed, err.text);
+    check_same(seed, s, t, &want);
+    ht_trace_destroy(t);
+    reference_free(&want);
+}
+
 static void run_one(uint64_t seed, struct random_graph_options options, struct tally *tally)
 {
     int64_t *cost_ns;
@@ -174,6 +187,7 @@ static void run_one(uint64_t seed, struct random_graph_options options, struct t
             check_same(seed, s, t, &want);
             check_properties(seed, s, t, cost_ns);
             check_time(seed, s, t, cost_ns, &o, tally);
+            check_single(seed, s, cost_ns, ahead);
             if (seed % 4 == 1) check_repetition(seed, s, cost_ns, ahead, tally);
             tally->run++;
             for (int32_t i = 0; i < ht_n_spaces(s); i++)
