@@ -11,7 +11,7 @@ bool ht_is_unit_state(const struct ht_tensor *t)
     return is_state && t->label.unit >= 0 && t->label.n_units <= 1;
 }
 
-/* What the tensors of a unit say of its halves. */
+/* Collects what the tensors of a unit say of its halves. */
 struct halves {
     int32_t front, back; /* parts; 0: the half has no tensor of its own */
     int32_t copies;      /* momenta of the front, less those of the back */

@@ -82,7 +82,7 @@ static struct contents contribution(const struct ht_label *l, bool own)
     return (struct contents){1, ht_mix64((uint64_t)l->micro_batch << 33 | (uint64_t)l->sub_ops << 1 | own), false};
 }
 
-/* What of a unit's parameters a gradient is of: all, or those of the front or the back. */
+/* Names the parameters of a unit that a gradient is of: all, or those of the front or the back. */
 enum { WHOLE, FRONT, BACK, N_SHARES };
 
 static int32_t share_of(unsigned sub_ops)

@@ -125,7 +125,7 @@ static struct steps find_steps(const struct ht_schedule *s, enum ht_when branch)
     return steps;
 }
 
-/* Returns the last step of a unit before op i on the op's rank; -1: there is none. */
+/* Finds the last step of a unit before op i on the op's rank. Returns -1 if the rank has taken none. */
 static int32_t step_before(const struct ht_schedule *s, const struct steps *steps, int32_t unit, int32_t i)
 {
     struct step at = {unit, ht_op_rank(s, i), i};
