@@ -4,7 +4,7 @@
 #include "common/base/array.h"
 #include "common/base/units.h"
 #include "common/schedule/schedule.h"
-#include "harness/sweep/tasks.h"
+#include "common/base/tasks.h"
 
 #include <stdio.h>
 #include <stdlib.h>

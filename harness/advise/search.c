@@ -4,7 +4,7 @@
 #include "common/base/array.h"
 #include "harness/run/job.h"
 #include "harness/run/registry.h"
-#include "harness/sweep/tasks.h"
+#include "common/base/tasks.h"
 
 #include <math.h>
 #include <stdio.h>

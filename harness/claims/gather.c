@@ -3,7 +3,7 @@
 
 #include "common/base/array.h"
 #include "harness/result/evaluate.h"
-#include "harness/sweep/tasks.h"
+#include "common/base/tasks.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -11,7 +11,7 @@
 #include "harness/cli/lists.h"
 #include "harness/result/table.h"
 #include "harness/run/options.h"
-#include "harness/sweep/tasks.h"
+#include "common/base/tasks.h"
 
 #include <jansson.h>
 #include <stdio.h>

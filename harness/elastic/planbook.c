@@ -8,7 +8,7 @@
 #include "harness/run/node_stores_parts.h"
 #include "harness/run/output.h"
 #include "harness/run/registry.h"
-#include "harness/sweep/tasks.h"
+#include "common/base/tasks.h"
 
 #include <pthread.h>
 #include <stdlib.h>

@@ -14,7 +14,7 @@
 #include "harness/run/registry.h"
 #include "harness/run/simulate.h"
 #include "harness/sweep/micro_batch.h"
-#include "harness/sweep/tasks.h"
+#include "common/base/tasks.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /*
- * Independent tasks over the machine's processors: points of an experiment, rows of a comparison, scenarios of claims.
+ * Independent tasks over the machine's processors: points of an experiment, rows of a comparison, simulations of one graph.
  *
  * Tasks start in the order of their estimated memory, the largest first, so that no long one is left over at the end. A
  * task waits until its estimate fits the budget beside those that run; one that is larger than the budget runs alone.
@@ -10,9 +10,11 @@
  * A run of more than 2 s shows on stderr how far it is: on a terminal in one line that is rewritten and wiped out at the
  * end, else in a line every 5 s. It says how much time is left if the rest takes as long, for its estimated memory, as what
  * is done. A quick run says nothing.
+ *
+ * Tasks of a task run on its thread, one after the other, and show nothing: the processors have work already.
  */
-#ifndef HT_HARNESS_SWEEP_TASKS_H
-#define HT_HARNESS_SWEEP_TASKS_H
+#ifndef HT_BASE_TASKS_H
+#define HT_BASE_TASKS_H
 
 #include "common/base/status.h"
 

@@ -1,4 +1,4 @@
-#include "harness/sweep/tasks.h"
+#include "common/base/tasks.h"
 
 #include "common/base/array.h"
 #include "common/base/clock.h"
@@ -11,6 +11,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
+
+/* Tasks that run on this thread, within one another. */
+static _Thread_local int depth;
 
 struct task {
     size_t i;
@@ -79,6 +82,7 @@ const char *ht_progress_text(const struct ht_tasks *t, size_t n_done, double sha
 static void show(struct pool *p)
 {
     const struct ht_tasks *t = p->tasks;
+    if (depth) return;
     bool terminal = isatty(STDERR_FILENO);
     double now = ht_now_s();
     if (now - p->shown_s < (!p->shown ? 2 : terminal ? 0.2 : 5)) return;
@@ -127,7 +131,9 @@ static void *work(void *arg)
     while ((task = take(p))) {
         struct ht_error err = {0};
         pthread_mutex_unlock(&p->lock);
+        depth++;
         enum ht_status status = p->tasks->run(p->tasks->ctx, task->i, &err);
+        depth--;
         pthread_mutex_lock(&p->lock);
         give_back(p, task, status, &err);
     }
@@ -138,7 +144,7 @@ static void *work(void *arg)
 static size_t n_threads(const struct ht_tasks *tasks)
 {
     cpu_set_t cpus;
-    size_t n = (size_t)tasks->n_threads;
+    size_t n = depth ? 1 : (size_t)tasks->n_threads;
     if (!n) n = sched_getaffinity(0, sizeof(cpus), &cpus) == 0 ? (size_t)CPU_COUNT(&cpus) : 1;
     return n < tasks->n ? n : tasks->n;
 }

@@ -1,5 +1,5 @@
 /* The pool of tasks: order, memory budget, errors and Ctrl-C, the callback. */
-#include "harness/sweep/tasks.h"
+#include "common/base/tasks.h"
 
 #include "common/base/array.h"
 #include "common/base/interrupt.h"
@@ -250,6 +250,42 @@ START_TEST(an_interrupt_ends_the_run)
 }
 END_TEST
 
+/* Eight tasks, of which each runs eight: those of one are of one thread, in their order. */
+struct within {
+    pthread_t thread;
+    size_t next;
+    bool other;
+};
+
+static enum ht_status note_thread(void *ctx, size_t i, struct ht_error *err)
+{
+    struct within *w = ctx;
+    (void)err;
+    w->other |= !pthread_equal(pthread_self(), w->thread) || i != w->next++;
+    return HT_OK;
+}
+
+static enum ht_status run_tasks(void *ctx, size_t i, struct ht_error *err)
+{
+    struct within w = {.thread = pthread_self()};
+    struct ht_tasks t = {.name = "inner", .noun = "things", .n = 8, .ctx = &w, .run = note_thread, .n_threads = 8};
+    enum ht_status status = ht_tasks_run(&t, err);
+    if (w.other || w.next != t.n) return ht_fail(err, HT_FAILED, "task %zu: not in order, or on another thread", i);
+    return status ? status : note_run(ctx, i, err);
+}
+
+START_TEST(tasks_of_a_task_run_on_its_thread)
+{
+    struct record r;
+    struct ht_error err = {0};
+    struct ht_tasks t = tasks_of(&r, 8, 4);
+    t.run = run_tasks;
+    enum ht_status status = ht_tasks_run(&t, &err);
+    ck_assert_msg(status == HT_OK, "%s", err.text);
+    ck_assert_int_eq(r.n_finished, 8);
+}
+END_TEST
+
 /* A quarter of the work took 30 s, so three quarters take 90; an eighth took 30 s: 210 s, which is 3.5 min. Nothing is
    foretold before something is done, or at the end. */
 START_TEST(progress_says_how_much_time_is_left)
@@ -274,6 +310,7 @@ int main(void)
     tcase_add_test(tc, an_error_ends_the_run);
     tcase_add_test(tc, an_error_of_the_callback_ends_the_run);
     tcase_add_test(tc, the_first_error_wins_but_over_an_interrupt);
+    tcase_add_test(tc, tasks_of_a_task_run_on_its_thread);
     tcase_add_test(tc, progress_says_how_much_time_is_left);
     tcase_add_test(tc, an_interrupt_ends_the_run);
     suite_add_tcase(suite, tc);
