@@ -53,8 +53,8 @@ const struct ht_command ht_cmd_sim = {
             "\vWith --load FILE the graph in FILE is simulated; its costs come from --profile or --cluster. With "
             "--replay FILE the report is on a trace that sim or train wrote of the same graph.",
     .example = "hetbench sim zero_offload --model autohete-4b --cluster autohete-1gpu --batch 8",
-    .groups = HT_OPT_MODEL | HT_OPT_SCENARIO | HT_OPT_LOAD | HT_OPT_DUMP | HT_OPT_SIM | HT_OPT_TRACE | HT_OPT_REPLAY |
-              HT_OPT_DRAW | HT_OPT_PLOT,
+    .groups = HT_OPT_MODEL | HT_OPT_SCENARIO | HT_OPT_LOAD | HT_OPT_DUMP | HT_OPT_SIM | HT_OPT_VARY | HT_OPT_TRACE |
+              HT_OPT_REPLAY | HT_OPT_DRAW | HT_OPT_PLOT,
     .min_words = 1,
     .max_words = 1,
     .run = run,

@@ -38,6 +38,7 @@ enum ht_option_group {
     HT_OPT_LAUNCH = 16777216, /* the hosts of a training */
     HT_OPT_PLOT = 33554432,   /* a picture of the report */
     HT_OPT_SPOT = 67108864,   /* of spot traces that happen to processes */
+    HT_OPT_VARY = 134217728,  /* other durations */
     HT_OPT_SHAPE = 8192,      /* the scenario without its cluster: profile has only this of it */
 };
 

@@ -1,160 +1,114 @@
 #include "harness/result/break_even.h"
 
-#include "common/base/array.h"
-#include "common/exec/flow.h"
-#include "harness/result/result.h"
-#include "harness/run/simulate.h"
+#include "common/base/tasks.h"
+#include "harness/result/scaled.h"
 
 #include <math.h>
-#include <stdlib.h>
 
-const char *const ht_rate_names[HT_N_RATES] = {"pcie", "cpu_adam"};
-
-enum { FREE_LOG2 = 20, CURVE_STEPS = 8 }; /* 2^20 stands for infinity; the curve goes from 2^-4 to 2^4 by half powers */
+/* 2^20 stands for infinity; the curve goes from 2^-4 to 2^4 by half powers. */
+enum { FREE_LOG2 = 20, CURVE_STEPS = 8, N_CURVE = 2 * CURVE_STEPS + 1 };
 static const double suffices = 1.01, precision = 1.01;
+static const enum ht_rate rates[] = {HT_RATE_PCIE, HT_RATE_CPU_ADAM};
+enum { N_RATES = sizeof(rates) / sizeof(*rates) };
 
-static bool scales_op(const struct ht_schedule *s, enum ht_rate rate, int32_t i)
-{
-    enum ht_lane_kind lane = s->lanes[s->ops[i].lane].kind;
-    if (rate == HT_RATE_PCIE) return lane == HT_LANE_H2D || lane == HT_LANE_D2H;
-    return lane == HT_LANE_HOST && s->ops[i].kind == HT_OP_OPTIMIZER_STEP;
-}
-
-static bool scales_resource(enum ht_rate rate, enum ht_resource_kind kind)
-{
-    if (rate == HT_RATE_PCIE) return kind == HT_RES_PCIE_H2D || kind == HT_RES_PCIE_D2H || kind == HT_RES_PCIE_SWITCH;
-    return kind == HT_RES_DRAM;
-}
-
-static const struct ht_machine *machine_of(const struct ht_job *job)
-{
-    const struct ht_cluster *cluster = ht_job_cluster(job);
-    return cluster && cluster->n_nodes ? &cluster->nodes[0] : NULL;
-}
-
-static int64_t at_least_one(double value)
-{
-    return value < 1 ? 1 : value > 9e18 ? (int64_t)9e18 : (int64_t)ceil(value);
-}
-
-/* Limits a rate to the simulator's largest: 17.6 TB/s is as near to infinity as it goes. */
-static int64_t at_most(int64_t most, int64_t value)
-{
-    return value < most ? value : most;
-}
-
-enum ht_status ht_scaled_time(struct ht_job *job, const struct ht_options *options, enum ht_rate rate, double x,
-                              struct ht_error *err, int64_t *iteration_ns)
-{
-    struct ht_schedule *s = job->schedule;
-    const struct ht_machine *machine = machine_of(job);
-    double latency = machine && rate == HT_RATE_PCIE ? (double)machine->pcie.latency_ns : 0;
-    int64_t *costs = job->cost_ns, *capacities = HT_NEW_ARRAY(int64_t, s->n_resources);
-    job->cost_ns = HT_NEW_ARRAY(int64_t, s->n_ops);
-    for (int32_t i = 0; i < s->n_ops; i++) {
-        double cost = (double)costs[i], fixed = latency < cost ? latency : cost;
-        job->cost_ns[i] = scales_op(s, rate, i) ? at_least_one(fixed + (cost - fixed) / x) : costs[i];
-    }
-    for (int32_t i = 0; i < s->n_resources; i++) {
-        capacities[i] = s->resources[i].capacity_per_s;
-        /* Slower steps do not make memory slower for others; faster ones need a memory that keeps up. */
-        double factor = rate == HT_RATE_CPU_ADAM && x < 1 ? 1 : x;
-        if (scales_resource(rate, s->resources[i].kind))
-            s->resources[i].capacity_per_s =
-                at_most(HT_FLOW_MAX_CAPACITY - 1, at_least_one((double)capacities[i] * factor));
-    }
-    enum ht_status status = ht_iteration_time(options, job, INT64_MAX, err, iteration_ns);
-    for (int32_t i = 0; i < s->n_resources; i++) s->resources[i].capacity_per_s = capacities[i];
-    free(capacities);
-    free(job->cost_ns);
-    job->cost_ns = costs;
-    return status;
-}
+/* One rate's search. Of used ones: free of charge, the curve, and what bisection found. */
+struct search {
+    const struct ht_job *job;
+    const struct ht_options *options;
+    enum ht_rate rate;
+    bool used;
+    struct ht_scaled free_of, curve[N_CURVE];
+    double lo; /* does not suffice; 0: nothing on the curve does not */
+    struct ht_scaled hi;
+};
 
 /* Returns the present rate in its unit: the link's, or that of all optimizer steps on the host together; 0 when
    unknown. */
 static double rate_now(const struct ht_job *job, enum ht_rate rate)
 {
     const struct ht_schedule *s = job->schedule;
-    const struct ht_machine *machine = machine_of(job);
-    if (rate == HT_RATE_PCIE) return machine ? ht_link_rate(&machine->pcie) : 0;
+    const struct ht_cluster *cluster = ht_job_cluster(job);
+    if (rate == HT_RATE_PCIE) return cluster && cluster->n_nodes ? ht_link_rate(&cluster->nodes[0].pcie) : 0;
     double params = 0, ns = 0;
     for (int32_t i = 0; i < s->n_ops; i++) {
-        if (!scales_op(s, rate, i)) continue;
+        if (s->lanes[s->ops[i].lane].kind != HT_LANE_HOST || s->ops[i].kind != HT_OP_OPTIMIZER_STEP) continue;
         params += (double)s->works[s->ops[i].work].params;
         ns += (double)job->cost_ns[i];
     }
     return ns > 0 ? params / ns * 1e9 : 0;
 }
 
-/* A scale, and the iteration time there. */
-struct point {
-    double scale;
-    int64_t ns;
-};
-
-/* Finds the smallest scale that suffices, to 1%: lo does not, *hi does. Moves *hi there. */
-static enum ht_status bisect(struct ht_job *job, const struct ht_options *options, enum ht_rate rate, double target,
-                             double lo, struct point *hi, struct ht_error *err)
+/* Finds the times of all curves at once, and where they first suffice for good: the grid brackets the bisection. */
+static enum ht_status find_curves(struct search *searches, struct ht_error *err)
 {
-    while (hi->scale / lo > precision) {
-        struct point middle = {.scale = sqrt(lo * hi->scale)};
-        enum ht_status status = ht_scaled_time(job, options, rate, middle.scale, err, &middle.ns);
-        if (status != HT_OK) return status;
-        if ((double)middle.ns <= target)
-            *hi = middle;
-        else
-            lo = middle.scale;
+    struct ht_scaled points[N_RATES * (N_CURVE + 1)];
+    size_t n = 0;
+    for (int r = 0; r < N_RATES; r++) {
+        if (!searches[r].used) continue;
+        points[n++] = (struct ht_scaled){.rate = rates[r], .scale = exp2(FREE_LOG2)};
+        for (int k = -CURVE_STEPS; k <= CURVE_STEPS; k++)
+            points[n++] = (struct ht_scaled){.rate = rates[r], .scale = exp2(0.5 * k)};
     }
-    return HT_OK;
-}
-
-static enum ht_status of_rate(struct ht_job *job, const struct ht_options *options, enum ht_rate rate,
-                              struct ht_error *err, json_t **out)
-{
-    json_t *curve = json_array();
-    struct point free_of = {.scale = exp2(FREE_LOG2)}, hi = {0};
-    enum ht_status status = ht_scaled_time(job, options, rate, free_of.scale, err, &free_of.ns);
-    double target = suffices * (double)free_of.ns, lo = 0;
-    /* The grid brackets the bisection: lo is the last scale before the first that suffices. */
-    for (int k = -CURVE_STEPS; k <= CURVE_STEPS && status == HT_OK; k++) {
-        struct point x = {.scale = exp2(0.5 * k)};
-        status = ht_scaled_time(job, options, rate, x.scale, err, &x.ns);
-        json_array_append_new(curve, json_pack("[f,f]", x.scale, (double)x.ns * 1e-9));
-        if ((double)x.ns > target)
-            lo = x.scale, hi.scale = 0;
-        else if (hi.scale == 0)
-            hi = x;
-    }
-    if (hi.scale == 0) hi = free_of;
-    if (status == HT_OK && lo > 0) status = bisect(job, options, rate, target, lo, &hi, err);
-    if (status != HT_OK) {
-        json_decref(curve);
-        return status;
-    }
-    double now = rate_now(job, rate);
-    *out = json_pack("{s:s,s:f,s:f,s:f,s:b,s:f,s:f,s:o}", "unit", rate == HT_RATE_PCIE ? "bytes_per_s" : "params_per_s",
-                     "now", now, "needed", now * hi.scale, "needed_scale", hi.scale, "needed_is_at_most", lo == 0,
-                     "iteration_time_needed_s", (double)hi.ns * 1e-9, "iteration_time_free_s",
-                     (double)free_of.ns * 1e-9, "curve", curve);
-    return HT_OK;
-}
-
-enum ht_status ht_break_even(struct ht_job *job, const struct ht_options *options, struct ht_error *err, json_t **out)
-{
-    json_t *all = json_object();
-    for (int rate = 0; rate < HT_N_RATES; rate++) {
-        json_t *one = NULL;
-        bool used = false;
-        for (int32_t i = 0; i < job->schedule->n_ops && !used; i++)
-            used = scales_op(job->schedule, (enum ht_rate)rate, i);
-        enum ht_status status = used ? of_rate(job, options, (enum ht_rate)rate, err, &one) : HT_OK;
-        if (status != HT_OK) {
-            json_decref(all);
-            return status;
+    enum ht_status status = ht_scaled_times(searches[0].job, searches[0].options, n, points, err);
+    n = 0;
+    for (int r = 0; r < N_RATES && status == HT_OK; r++) {
+        struct search *x = &searches[r];
+        if (!x->used) continue;
+        x->free_of = points[n++];
+        for (int k = 0; k < N_CURVE; k++) {
+            x->curve[k] = points[n++];
+            if ((double)x->curve[k].ns > suffices * (double)x->free_of.ns)
+                x->lo = x->curve[k].scale, x->hi.scale = 0;
+            else if (x->hi.scale == 0)
+                x->hi = x->curve[k];
         }
-        json_object_set_new(all, ht_rate_names[rate], used ? one : json_null());
+        if (x->hi.scale == 0) x->hi = x->free_of;
     }
-    *out = all;
+    return status;
+}
+
+/* Finds the smallest scale that suffices, to 1%: lo does not, hi does. Moves hi there. */
+static enum ht_status bisect(void *ctx, size_t i, struct ht_error *err)
+{
+    struct search *x = &((struct search *)ctx)[i];
+    while (x->lo > 0 && x->hi.scale / x->lo > precision) {
+        struct ht_scaled middle = {.rate = x->rate, .scale = sqrt(x->lo * x->hi.scale)};
+        enum ht_status status = ht_scaled_times(x->job, x->options, 1, &middle, err);
+        if (status != HT_OK) return status;
+        if ((double)middle.ns <= suffices * (double)x->free_of.ns)
+            x->hi = middle;
+        else
+            x->lo = middle.scale;
+    }
+    return HT_OK;
+}
+
+static json_t *search_json(const struct search *x)
+{
+    if (!x->used) return json_null();
+    json_t *curve = json_array();
+    double now = rate_now(x->job, x->rate);
+    for (int k = 0; k < N_CURVE; k++)
+        json_array_append_new(curve, json_pack("[f,f]", x->curve[k].scale, (double)x->curve[k].ns * 1e-9));
+    return json_pack("{s:s,s:f,s:f,s:f,s:b,s:f,s:f,s:o}", "unit",
+                     x->rate == HT_RATE_PCIE ? "bytes_per_s" : "params_per_s", "now", now, "needed", now * x->hi.scale,
+                     "needed_scale", x->hi.scale, "needed_is_at_most", x->lo == 0, "iteration_time_needed_s",
+                     (double)x->hi.ns * 1e-9, "iteration_time_free_s", (double)x->free_of.ns * 1e-9, "curve", curve);
+}
+
+enum ht_status ht_break_even(const struct ht_job *job, const struct ht_options *options, struct ht_error *err,
+                             json_t **out)
+{
+    struct search searches[N_RATES];
+    for (int r = 0; r < N_RATES; r++)
+        searches[r] =
+            (struct search){.job = job, .options = options, .rate = rates[r], .used = ht_rate_is_used(job, rates[r])};
+    struct ht_tasks bisections = {
+        .name = "break-even rates", .noun = "searches", .n = N_RATES, .ctx = searches, .run = bisect};
+    enum ht_status status = find_curves(searches, err);
+    if (status == HT_OK) status = ht_tasks_run(&bisections, err);
+    if (status != HT_OK) return status;
+    *out = json_object();
+    for (int r = 0; r < N_RATES; r++) json_object_set_new(*out, ht_rate_names[rates[r]], search_json(&searches[r]));
     return HT_OK;
 }

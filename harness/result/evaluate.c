@@ -2,6 +2,7 @@
 
 #include "harness/result/heading.h"
 #include "harness/result/provenance.h"
+#include "harness/result/variations.h"
 #include "harness/run/registry.h"
 #include "harness/run/simulate.h"
 
@@ -36,12 +37,14 @@ enum ht_status ht_evaluate_job(const struct ht_options *o, const struct ht_job *
 {
     struct ht_trace *trace = NULL;
     enum ht_status status = ht_check_bad(o, job, err);
+    if (status == HT_OK) status = ht_check_variations(o, err);
     if (status == HT_OK && job->answer == HT_OK) status = ht_simulate(o, job, err, &trace);
     if (status != HT_OK) return status;
     bool real = trace && trace->clock != HT_CLOCK_SIM;
     status = ht_result_create(job, trace, real ? NULL : job->cost_ns, (int32_t)o->sim.warmup, err, out);
-    if (status != HT_OK || !trace || !o->sim.n_bad) return status;
-    status = compare_outcomes(o, job, err, out);
+    if (status != HT_OK || !trace) return status;
+    if (o->sim.n_bad) status = compare_outcomes(o, job, err, out);
+    if (status == HT_OK) status = ht_variations(job, o, err, &out->variations);
     if (status != HT_OK) ht_result_free(out);
     return status;
 }

@@ -141,6 +141,7 @@ void ht_result_free(struct ht_result *r)
 {
     if (r->has_metrics) ht_metrics_free(&r->metrics);
     ht_trace_destroy(r->trace);
+    json_decref(r->variations);
     free(r->memory);
     *r = (struct ht_result){0};
 }

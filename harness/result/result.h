@@ -55,6 +55,7 @@ struct ht_result {
     bool has_metrics;
 
     struct ht_bad_cost bad;
+    json_t *variations; /* harness/result/variations.h; owned; NULL: none were asked for */
 
     double iteration_s, samples_per_s, tokens_per_s;
     double useful_flops, hardware_flops; /* per iteration; 0 without a scenario */

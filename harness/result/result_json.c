@@ -233,6 +233,7 @@ json_t *ht_result_values_json(const struct ht_result *r)
     json_object_set_new(root, "bound_bytes", by_space(r, offsetof(struct ht_memory_row, bound_bytes)));
     json_object_set_new(root, "planned_bytes", by_space(r, offsetof(struct ht_memory_row, planned_bytes)));
     json_object_set_new(root, "memory", ht_memory_json(r));
+    if (r->variations) json_object_update(root, r->variations);
     return root;
 }
 

@@ -6,6 +6,7 @@
 #include "common/schedule/fold.h"
 #include "harness/result/heading.h"
 #include "harness/result/table.h"
+#include "harness/result/variations.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -352,5 +353,6 @@ void ht_result_print(const struct ht_result *r, FILE *out)
         print_rates(r, out);
         print_lanes(r, out);
     }
+    if (r->variations) ht_variations_print(r->variations, r->iteration_s, out);
     ht_memory_print(r, out);
 }

@@ -42,6 +42,8 @@ struct ht_simulation_options {
     int64_t iterations, warmup;
     int64_t issue_ahead; /* -1: 2 on accelerators, 0 on emulated devices */
     int64_t jitter_percent, seed;
+    int64_t runs;                /* with jitter, of seeds one after the other; 0: none beside the one */
+    bool what_if, break_even;    /* also with other rates (harness/result/variations.h) */
     bool every;                  /* simulate iterations that repeat themselves, too */
     bool every_replica;          /* and replicas that are equal to others */
     const char *bad[HT_MAX_BAD]; /* "3": iterations whose gradients overflow, from 1 */

@@ -4,6 +4,7 @@
 #include "common/base/array.h"
 #include "common/base/clock.h"
 #include "common/base/interrupt.h"
+#include "common/base/tasks.h"
 #include "common/comm/tags.h"
 #include "common/exec/run.h"
 #include "common/exec/sim.h"
@@ -503,21 +504,42 @@ void ht_training_free(struct ht_training *t)
     *t = (struct ht_training){0};
 }
 
+/* Jittered runs, and the peaks of each. */
+struct range_runs {
+    const struct ht_job *job;
+    int64_t *peak_bytes; /* [HT_RANGE_RUNS * spaces] */
+};
+
+static enum ht_status run_range(void *ctx, size_t i, struct ht_error *err)
+{
+    const struct range_runs *r = ctx;
+    struct ht_sim_options options = {.iterations = HT_RANGE_ITERATIONS,
+                                     .issue_ahead = r->job->issue_ahead,
+                                     .jitter_percent = HT_RANGE_JITTER_PERCENT,
+                                     .seed = i + 1};
+    int32_t n = ht_n_spaces(r->job->schedule);
+    struct ht_trace *trace = NULL;
+    enum ht_status status = ht_sim_run(r->job->schedule, r->job->cost_ns, &options, err, &trace);
+    if (trace) memcpy(r->peak_bytes + i * (size_t)n, trace->peak_bytes, (size_t)n * sizeof(int64_t));
+    ht_trace_destroy(trace);
+    return status;
+}
+
 enum ht_status ht_predict_peaks(const struct ht_job *job, struct ht_error *err, int64_t *low_bytes, int64_t *high_bytes)
 {
-    enum ht_status status = HT_OK;
-    for (int run = 0; run < HT_RANGE_RUNS && status == HT_OK; run++) {
-        struct ht_sim_options options = {.iterations = HT_RANGE_ITERATIONS,
-                                         .issue_ahead = job->issue_ahead,
-                                         .jitter_percent = HT_RANGE_JITTER_PERCENT,
-                                         .seed = (uint64_t)run + 1};
-        struct ht_trace *trace = NULL;
-        status = ht_sim_run(job->schedule, job->cost_ns, &options, err, &trace);
-        for (int32_t i = 0; trace && i < ht_n_spaces(job->schedule); i++) {
-            if (!run || trace->peak_bytes[i] < low_bytes[i]) low_bytes[i] = trace->peak_bytes[i];
-            if (!run || trace->peak_bytes[i] > high_bytes[i]) high_bytes[i] = trace->peak_bytes[i];
-        }
-        ht_trace_destroy(trace);
+    int32_t n = ht_n_spaces(job->schedule);
+    struct range_runs r = {job, HT_NEW_ARRAY(int64_t, HT_RANGE_RUNS * (int64_t)n)};
+    struct ht_tasks tasks = {.name = "range", .noun = "simulations", .n = HT_RANGE_RUNS, .ctx = &r, .run = run_range};
+    double bytes[HT_RANGE_RUNS];
+    for (int i = 0; i < HT_RANGE_RUNS; i++)
+        bytes[i] = (double)(HT_RANGE_ITERATIONS * sizeof(struct ht_trace_event) + 100) * job->schedule->n_ops;
+    tasks.bytes = bytes;
+    enum ht_status status = ht_tasks_run(&tasks, err);
+    for (int64_t i = 0; i < HT_RANGE_RUNS * (int64_t)n && status == HT_OK; i++) {
+        int64_t space = i % n;
+        if (i < n || r.peak_bytes[i] < low_bytes[space]) low_bytes[space] = r.peak_bytes[i];
+        if (i < n || r.peak_bytes[i] > high_bytes[space]) high_bytes[space] = r.peak_bytes[i];
     }
+    free(r.peak_bytes);
     return status;
 }

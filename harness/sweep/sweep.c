@@ -7,6 +7,7 @@
 #include "common/ckpt/durable.h"
 #include "common/model/zoo.h"
 #include "harness/result/break_even.h"
+#include "harness/result/scaled.h"
 #include "harness/result/evaluate.h"
 #include "harness/result/provenance.h"
 #include "harness/result/rows.h"

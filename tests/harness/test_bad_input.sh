@@ -59,6 +59,9 @@ refused 2 "--lr: " train in_memory "${tiny[@]}" --data "$text" --lr fast
 refused 2 "--beta1: 1 is out of range" train in_memory "${tiny[@]}" --data "$text" --beta1 1
 refused 2 "--iterations: .* memory" sim zero_offload "${tiny[@]}" --iterations 1000000 --batch 1024 --micro-batch 1
 refused 2 "--jitter: 100 is out of range" sim zero_offload "${tiny[@]}" --jitter 100
+refused 2 "--runs without --jitter; expected both: runs differ by their jitter alone" sim zero_offload "${tiny[@]}" --runs 3
+refused 2 "--runs: 0 is out of range; expected 1 to 100000" sim zero_offload "${tiny[@]}" --jitter 5 --runs 0
+refused 2 "--runs, --what-if or --break-even beside --replay; expected no trace" sim zero_offload "${tiny[@]}" --what-if --replay none.json
 
 # ---- bad iterations ----
 

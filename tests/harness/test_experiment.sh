@@ -193,6 +193,40 @@ for rate in pcie cpu_adam; do
     ratio=$(json line/results.json "next(round((t[1/16] - t[1]) / (t[1] - t[4]), 5) for t in [$curve])")
     [ "$ratio" = 20.0 ] || fail "$rate: T(x) is no a + b/x: $ratio instead of 20"
 done
+
+# sim answers the same of one graph: rates that suffice as in the experiment, each rate half and twice as high, and runs with jitter,
+# each as if it were the only one.
+line=(sim patrickstar_ckpt --model autohete-10b --cluster autohete-1gpu --json)
+run 0 "${line[@]}"
+cp out plain
+for seed in 5 6 7; do
+    run 0 "${line[@]}" --jitter 9 --seed "$seed"
+    cp out "seed.$seed"
+done
+run 0 "${line[@]}" --break-even --what-if
+cp out rates
+run 0 "${line[@]}" --jitter 9 --seed 5 --runs 3
+"$python" - <<'PY' || fail "variations of one graph"
+import json
+
+runs, plain, rates, line = (json.load(open(f)) for f in ("out", "plain", "rates", "line/results.json"))
+alone = [json.load(open(f"seed.{seed}"))["iteration_time_s"] for seed in (5, 6, 7)]
+r = runs["runs"]
+assert r["iteration_s"] == alone and r["without_s"] == plain["iteration_time_s"] and len(set(alone)) == 3
+assert (r["least_s"], r["median_s"], r["most_s"]) == tuple(sorted(alone)) and r["p95_s"] == max(alone) and r["p5_s"] == min(alone)
+assert rates["break_even"] == line["rows"][0]["break_even"] and "runs" not in rates and "what_if" not in plain
+# Nothing overlaps: T(x) = a + b / x, so (T(1/2) - T(1)) / (T(1) - T(2)) = 2.
+what_if = {w["rate"]: w for w in rates["what_if"]}
+assert set(what_if) == {"gpu", "pcie", "cpu_adam"}
+for w in what_if.values():
+    assert abs((w["half_s"] - plain["iteration_time_s"]) / (plain["iteration_time_s"] - w["double_s"]) - 2) < 1e-4, w
+PY
+for places in "autohete-4gpu links" "sysx-2node network"; do
+    read -r cluster expected <<<"$places"
+    run 0 sim ddp --model gpt-tiny --cluster "$cluster" --batch 16 --what-if --json
+    found=$(json out '",".join(w["rate"] for w in d["what_if"] if w["rate"] in ("links", "network"))')
+    [ "$found" = "$expected" ] || fail "$cluster: rates of exchanges: $found instead of $expected"
+done
 run 0 sim zero_offload_ckpt --model autohete-6b --cluster autohete-1gpu --batch 8 --json
 [ "$(json out 'd["iteration_time_s"]')" = "$(json small/results.json '[r["iteration_time_s"] for r in d["rows"] if
     r["system"] == "zero_offload_ckpt" and r["scenario"]["batch"] == 8 and r["status"] == "ok"][-1]')" ] ||
