@@ -1,10 +1,40 @@
 #include "harness/cli/job_report.h"
 
+#include "common/base/array.h"
+#include "common/schedule/residency.h"
 #include "harness/cli/drawing.h"
 
+#include <stdlib.h>
+
+/* Returns true if micro-batches of a default size may be why a job does not fit a GPU: its states alone do. */
+static bool may_be_the_default(const struct ht_job *job)
+{
+    const struct ht_schedule *s = job->schedule;
+    if (!job->default_micro_batch || job->scenario.micro_batch == 1 || job->lacks != 1 + HT_DEVICE ||
+        job->system->division == HT_PLANNED_REPLICAS)
+        return false;
+    int64_t *held = HT_NEW_ARRAY(int64_t, s ? ht_n_spaces(s) : 0);
+    bool fits = true;
+    for (int32_t i = 0; s && i < s->n_residents; i++) {
+        const struct ht_resident *r = &s->residents[i];
+        int32_t space = ht_space(s, r->tier, r->rank);
+        held[space] += ht_resident_bytes(s, r);
+        fits = fits && held[space] <= s->capacity_bytes[space];
+    }
+    free(held);
+    return fits;
+}
+
+/* Says why a job has no plan that fits; where a default may be the reason, also that. */
 static enum ht_status answer_of(const struct ht_job *job, struct ht_error *err)
 {
-    return job->answer == HT_OK ? HT_OK : ht_fail(err, job->answer, "%s", job->reason);
+    char advice[128] = "";
+    if (job->answer == HT_OK) return HT_OK;
+    if (may_be_the_default(job))
+        snprintf(advice, sizeof(advice),
+                 "; micro-batches of %lld sequences are the default: --micro-batch 1 holds less",
+                 (long long)job->scenario.micro_batch);
+    return ht_fail(err, job->answer, "%s%s", job->reason, advice);
 }
 
 enum ht_status ht_job_report(const struct ht_options *options, void (*print)(const struct ht_job *job),

@@ -8,6 +8,7 @@
 #include "harness/result/table.h"
 #include "harness/run/simulate.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -175,7 +176,8 @@ static void print_what_if(const json_t *list, double iteration_s, FILE *out)
         ht_table_cell(t, "%s", title_of(json_string_value(json_object_get(o, "rate"))));
         for (size_t k = 0; k < HT_COUNT(keys); k++) {
             ht_table_cell(t, "%s", time_of(o, keys[k], text));
-            ht_table_cell(t, "%+.1f%%", iteration_s > 0 ? 100 * (number(o, keys[k]) / iteration_s - 1) : 0);
+            double more = iteration_s > 0 ? 100 * (number(o, keys[k]) / iteration_s - 1) : 0;
+            ht_table_cell(t, "%+.1f%%", fabs(more) < 0.05 ? 0 : more);
         }
     }
     ht_table_print(t, "  ", out);

@@ -90,6 +90,7 @@ static enum ht_status make_scenario(const struct ht_options *o, const char *mode
     enum ht_status status = ht_scenario_create(&request, err, &job->scenario);
     if (status != HT_OK) return status;
     job->has_scenario = true;
+    job->default_micro_batch = !request.micro_batch;
     if (!request.control && job->system->ranks_control && job->scenario.cluster->n_gpus > 1 &&
         job->scenario.control.mode)
         job->scenario.control.mode = job->system->ranks_control;

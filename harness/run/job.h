@@ -18,6 +18,7 @@ struct ht_job {
     struct ht_platform platform;    /* of HT_JOB_TRAINABLE */
     const struct ht_system *system; /* NULL: the graph came from a file */
     bool has_scenario;
+    bool default_micro_batch; /* the scenario's, since nobody has given one */
     struct ht_scenario scenario;
     struct ht_cluster *loaded_cluster; /* --cluster beside --load: has the costs */
     struct ht_cuda_reserve reserve;    /* of the GPU's memory, of HT_PLATFORM_GPU; not in the schedule's capacity */

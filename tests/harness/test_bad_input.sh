@@ -222,6 +222,11 @@ refused 2 ".*key 'name': holds a control character" sim zero_offload --model "./
 # ---- jobs that do not fit, devices that are missing ----
 
 refused 3 "OOM at .* on device 0: .*short by" sim zero_offload --model gpt-tiny --cluster local --device-memory 1MB
+# A default that may be the reason is named; not where a value was given, or the states alone do not fit.
+big=(--model llama-7b --cluster autohete-1gpu --batch 32)
+refused 3 ".*short by [0-9.]* GB; micro-batches of 32 sequences are the default: --micro-batch 1 holds less$" sim zero_offload "${big[@]}"
+refused 3 ".*short by [0-9.]* GB$" sim zero_offload "${big[@]}" --micro-batch 16
+refused 3 ".*short by [0-9.]* GB$" sim in_memory "${big[@]}"
 refused 3 "OOM at .* on device 0: .*short by" train in_memory --model gpt-tiny --data "$text" --device-memory 1kB
 refused 3 "OOM at .* on device 0: .*short by" plan in_memory --model autohete-22b --cluster autohete-1gpu
 refused 3 "cluster 'autohete-4gpu' has 4 devices, accelerators among them; several ranks train on emulated devices, under" train in_memory --model gpt-tiny --cluster autohete-4gpu --numerics fp32 --data "$text"
