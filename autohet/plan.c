@@ -58,13 +58,13 @@ struct planner {
     const struct ht_settings *settings;
     struct autohet_measured measured;
     struct autohet_candidates all;
-    struct ht_candidate first; /* the first of them, proved */
-    int64_t reserve_bytes;     /* of every GPU: what (4c) did not know of */
+    struct ht_candidate best; /* the one to take: the first of them, proved, until another one is faster */
+    int64_t reserve_bytes;    /* of every GPU: what (4c) did not know of */
 };
 
 static void free_candidates(struct planner *q)
 {
-    ht_candidate_free(&q->first);
+    ht_candidate_free(&q->best);
     autohet_candidates_free(&q->all);
     autohet_measured_free(&q->measured);
 }
@@ -173,8 +173,8 @@ static enum ht_status find_fitting(struct planner *q, struct ht_error *err)
 {
     for (int round = 0;; round++) {
         enum ht_status status = find_candidates(q, err);
-        if (!status) status = prove(q, &q->all.list[0], err, &q->first);
-        int64_t lacks = ht_candidate_needs(&q->first).short_bytes[HT_DEVICE];
+        if (!status) status = prove(q, &q->all.list[0], err, &q->best);
+        int64_t lacks = ht_candidate_needs(&q->best).short_bytes[HT_DEVICE];
         if (status != HT_INFEASIBLE || lacks == 0 || round == ROUNDS) return status;
         q->reserve_bytes += lacks;
         free_candidates(q);
@@ -204,19 +204,24 @@ static void record_inputs(const struct planner *q, const struct autohet_candidat
     ht_plan_input(out, "plans compared", "", q->all.n);
 }
 
-/* Proves and simulates candidate i. The first one is proved already. */
-static enum ht_status examine(const struct planner *q, int32_t i, struct ht_error *err, int64_t *ns)
+/* Proves and simulates candidate i. The first one is proved already. Takes it if it is faster than least_ns. */
+static enum ht_status examine(struct planner *q, int32_t i, int64_t least_ns, struct ht_error *err, int64_t *ns)
 {
     struct ht_candidate x = {0};
     enum ht_status status = i ? prove(q, &q->all.list[i], err, &x) : HT_OK;
-    if (!status) status = ht_candidate_simulate(i ? &x : &q->first, q->scenario, q->profile, err, ns);
+    if (!status) status = ht_candidate_simulate(i ? &x : &q->best, q->scenario, q->profile, err, ns);
+    if (!status && i && *ns < least_ns) {
+        ht_candidate_free(&q->best);
+        q->best = x;
+        return HT_OK;
+    }
     ht_candidate_free(&x);
     return status;
 }
 
 /* Simulates the best few. *chosen: the first, or with choose=1 the fastest; *off: its time by eq. (1) over the simulated one,
    less 1. */
-static enum ht_status simulate(const struct planner *q, struct ht_plan *out, struct ht_error *err, int32_t *chosen,
+static enum ht_status simulate(struct planner *q, struct ht_plan *out, struct ht_error *err, int32_t *chosen,
                                double *off)
 {
     int64_t n = ht_setting(q->settings, "simulated", SIMULATED), least = INT64_MAX;
@@ -226,7 +231,7 @@ static enum ht_status simulate(const struct planner *q, struct ht_plan *out, str
         int64_t ns = 0;
         char name[32];
         struct ht_error why;
-        enum ht_status status = examine(q, i, &why, &ns);
+        enum ht_status status = examine(q, i, choose ? least : 0, &why, &ns);
         if (status == HT_INFEASIBLE) continue;
         if (status) return ht_fail(err, status, "%s", why.text);
         snprintf(name, sizeof name, "simulated %d: tp %d, D %d", i + 1, c->degree->tp, c->n_groups);
@@ -259,6 +264,7 @@ static enum ht_status decide(struct planner *q, struct ht_error *err, struct ht_
     const struct autohet_candidate *c = &q->all.list[chosen];
     record_inputs(q, c, out);
     set_variables(q, c, out);
+    ht_plan_keep(out, &q->best);
     explain(c, off, out);
     return HT_OK;
 }

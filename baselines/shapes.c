@@ -216,6 +216,7 @@ static enum ht_status try_shape(struct sweep *s, struct candidate *x, struct ht_
     x->fits = !status;
     s->fit += x->fits;
     if (x->fits && *ns < s->least_ns) {
+        ht_plan_keep(&plan, &c);
         take(best, &plan);
         s->least_ns = *ns;
     }

@@ -115,7 +115,10 @@ static enum ht_status try_pair(struct choice *c, int64_t P, int64_t m, struct ht
     enum ht_status status = ht_candidate_prove(c->self, c->scenario, &plan, &why, &x);
     if (!status && !any) status = ht_candidate_simulate(&x, c->scenario, c->profile, &why, &ns);
     c->tried++;
-    if (!status && (!c->best_P || ns < c->best_ns)) c->best_P = P, c->best_m = m, c->best_ns = ns;
+    if (!status && (!c->best_P || ns < c->best_ns)) {
+        c->best_P = P, c->best_m = m, c->best_ns = ns;
+        ht_plan_keep(out, &x);
+    }
     snprintf(name, sizeof name, "P %d, D %d, m %d", (int)P, (int)ht_plan_get(&plan, "D"), (int)m);
     if (!status && !any) ht_plan_input(out, name, "s", 1e-9 * (double)ns);
     if (status == HT_INFEASIBLE && why.lacks) c->lacks = why.lacks;

@@ -225,6 +225,16 @@ static void add_rows(struct ht_pipe *g)
     }
 }
 
+/* Returns true if the ops of micro-batches repeat: nothing but rows tells one from the next. Passes over shards and offloaded
+   parameters differ by where they are among those that read a unit; so do passes of several micro-batches. Slices of messages are
+   rows of their own, and hooks may look at any op. */
+static bool repeats(const struct ht_pipe *g)
+{
+    const struct ht_pipe_hooks *hooks = &g->style->hooks;
+    return g->d.own_mb > 3 && !g->d.sharded && !ht_pipe_offloads(g) && !g->d.layout->stage_begin &&
+           !ht_pipe_sends_slices(g) && !hooks->add_lanes && !hooks->begin && !hooks->end;
+}
+
 /* Writes the draft of one member of each stage of pipeline k and applies control to it. before: another part's draft, by which tables are
    sized; NULL: none. */
 static enum ht_status write_draft(const struct ht_scenario *scenario, const struct ht_pipe_style *style,
@@ -260,12 +270,13 @@ static enum ht_status write_draft(const struct ht_scenario *scenario, const stru
     add_rows(&g);
     g.d.links = ht_links_add(g.d.schedule, scenario->cluster, true);
     g.slices = HT_NEW_ARRAY(struct ht_pipe_slices, g.d.schedule->n_tensors);
+    if (repeats(&g)) g.repeats = HT_NEW_ARRAY(struct ht_repeat, (int64_t)HT_N_REPEATS * (g.d.n_units + 1));
     lay_out(&g);
     emit(&g);
     struct ht_schedule *plain = ht_draft_free(&g.d);
     void *all[] = {g.first,    g.stage_of, g.holder,  g.forward_rank, g.stage_lane, g.serve,
                    g.computed, g.sending,  g.arrival, g.lanes,        g.visit_of,   g.n_visits,
-                   g.passes,   g.visits,   g.slices,  g.came,         g.made};
+                   g.passes,   g.visits,   g.slices,  g.came,         g.made,       g.repeats};
     for (size_t i = 0; i < HT_COUNT(all); i++) free(all[i]);
     if (g.control.mode == HT_CONTROL_NONE) {
         *out = plain;

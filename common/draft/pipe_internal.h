@@ -4,6 +4,7 @@
 
 #include "common/draft/draft_internal.h"
 #include "common/draft/pipe.h"
+#include "common/draft/repeat.h"
 #include "common/schedule/merge.h"
 
 /* A run of consecutive passes of a rank over the same stage, during which its parameters stay. */
@@ -25,6 +26,17 @@ struct ht_pipe_holders {
     int32_t n_units;
     bool tied;
     int32_t *stage; /* [n_replicas * n_units] the rank of the pipeline, as ht_layout_rank counts its stages */
+};
+
+/* Ops that are about a unit and a micro-batch, as they repeat. */
+enum ht_pipe_repeat {
+    HT_REPEAT_FORWARD,
+    HT_REPEAT_RECOMPUTE,
+    HT_REPEAT_BACKWARD,
+    HT_REPEAT_ACCUMULATE,
+    HT_REPEAT_SEND, /* of a unit's input; HT_REPEAT_RECEIVE the other member, + 2: of its gradient */
+    HT_REPEAT_RECEIVE,
+    HT_N_REPEATS = HT_REPEAT_RECEIVE + 3
 };
 
 /* A pipeline, or one member of each of its stages: a tensor-parallel part, of one replica of the stage. Ranks and micro-batches count
@@ -54,12 +66,18 @@ struct ht_pipe {
     int32_t *arrival;                 /* [n_backward * n_mb] op that has a backward pass's input, or -1 */
     int32_t *came;                    /* [n_forward * n_mb] the same of a forward pass */
     const struct ht_pipe_pass *begun; /* pass of several micro-batches whose first op is to come; NULL: none */
+    struct ht_repeat *repeats;        /* [HT_N_REPEATS * (n_units + 1)]; NULL: all ops are written in full */
     struct ht_pipe_slices *slices;    /* [rows before the passes] of a tensor, received and not joined yet; n 0: none */
 };
 
 static inline int32_t ht_pipe_at(const struct ht_pipe *g, int32_t unit, int32_t mb)
 {
     return ht_draft_at(&g->d, unit, mb);
+}
+/* Returns how an op about a unit repeats; NULL: not. */
+static inline struct ht_repeat *ht_pipe_repeats(const struct ht_pipe *g, enum ht_pipe_repeat kind, int32_t unit)
+{
+    return g->repeats ? &g->repeats[(int32_t)kind * (g->d.n_units + 1) + unit] : NULL;
 }
 static inline const struct ht_replica *ht_pipe_replica(const struct ht_pipe *g)
 {

@@ -32,6 +32,44 @@ static void drop(struct ht_pipe *g, int32_t tensor)
     ht_op_effect(g->d.schedule, tensor, HT_DEVICE, HT_RELEASE);
 }
 
+/* Appends the forward, of which these sub-ops stay, or the backward of a unit, or the addition of its gradient: as it repeats, or in
+   full. */
+static void pass_op(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pass *x, enum ht_pipe_repeat kind, int32_t u,
+                    int32_t j, unsigned keep)
+{
+    struct ht_repeat *r = ht_pipe_repeats(g, kind, u);
+    int64_t key = (int64_t)rank << 32 | keep;
+    int32_t rows = g->d.schedule->n_tensors;
+    if (ht_repeat_op(&g->d, r, key, j)) {
+        in_pass(g, rank, x);
+        return;
+    }
+    if (kind == HT_REPEAT_FORWARD)
+        ht_draft_forward(&g->d, u, j, keep);
+    else if (kind == HT_REPEAT_BACKWARD)
+        ht_draft_backward(&g->d, u, j);
+    else if (g->d.state->reduce_once)
+        ht_draft_add_to_sum(&g->d, u, j);
+    else
+        ht_draft_accumulate(&g->d, g->d.lanes->compute, u, j);
+    ht_repeat_note(&g->d, r, key, j, rows);
+    in_pass(g, rank, x);
+}
+
+/* Appends the recomputation of n units, likewise. */
+static void recompute_op(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pass *x, int32_t u, int32_t n, int32_t j,
+                         unsigned sub_ops)
+{
+    struct ht_repeat *r = ht_pipe_repeats(g, HT_REPEAT_RECOMPUTE, u);
+    int64_t key = (int64_t)rank << 32 | n;
+    int32_t rows = g->d.schedule->n_tensors;
+    if (!ht_repeat_op(&g->d, r, key, j)) {
+        ht_draft_recompute(&g->d, u, n, j, sub_ops);
+        ht_repeat_note(&g->d, r, key, j, rows);
+    }
+    in_pass(g, rank, x);
+}
+
 /* Returns true if no later pass of the rank's visit after its nth, and not the next visit, reads a unit's parameters. */
 static bool is_last_read(const struct ht_pipe *g, int32_t rank, int64_t n, int32_t unit)
 {
@@ -87,8 +125,7 @@ static void drop_boundary(struct ht_pipe *g, int32_t rank, int32_t unit, int32_t
 static void forward_head(struct ht_pipe *g, int32_t rank, int64_t n, const struct ht_pipe_pass *x, int32_t j)
 {
     int32_t u = ht_pipe_head(g);
-    ht_draft_forward(&g->d, u, j, 0);
-    in_pass(g, rank, x);
+    pass_op(g, rank, x, HT_REPEAT_FORWARD, u, j, 0);
     drop_head(g, rank, n);
     drop(g, g->d.logits[j]);
     if (g->style->recompute_output) drop(g, g->d.x[ht_pipe_at(g, u, j)]);
@@ -107,8 +144,7 @@ void ht_pipe_forward_pass(struct ht_pipe *g, int32_t rank, int64_t n)
     }
     for (int32_t u = g->first[x->stage * d]; u < g->first[(x->stage + 1) * d] && u < head; u++)
         for (int32_t j = begin; j < end; j++) {
-            ht_draft_forward(&g->d, u, j, HT_ALL_SUB_OPS & ~ht_pipe_dropped(g, u));
-            in_pass(g, rank, x);
+            pass_op(g, rank, x, HT_REPEAT_FORWARD, u, j, HT_ALL_SUB_OPS & ~ht_pipe_dropped(g, u));
             if (j + 1 == end && !(u == 0 && has_head && g->d.scenario->model.tied)) drop_param(g, rank, n, u);
             if (!stays(g, u)) drop(g, g->d.x[ht_pipe_at(g, u, j)]);
             if (u + 1 == g->first[(x->stage + 1) * d] && u + 1 < head) drop_boundary(g, rank, u + 1, j);
@@ -118,24 +154,12 @@ void ht_pipe_forward_pass(struct ht_pipe *g, int32_t rank, int64_t n)
     for (int32_t j = begin; j < end && has_head; j++) forward_head(g, rank, n, x, j);
 }
 
-static void backward(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pass *x, int32_t u, int32_t j)
-{
-    ht_draft_backward(&g->d, u, j);
-    in_pass(g, rank, x);
-}
-
 /* Adds the fresh gradient of a micro-batch after the rank's first to the sum at once, so that only one unit's is in memory. The
    last one's sum may have to be rearranged. */
 static void accumulate(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pass *x, int32_t u, int32_t j)
 {
     if (u < 0) return;
-    if (j != g->d.first_mb) {
-        if (g->d.state->reduce_once)
-            ht_draft_add_to_sum(&g->d, u, j);
-        else
-            ht_draft_accumulate(&g->d, g->d.lanes->compute, u, j);
-        in_pass(g, rank, x);
-    }
+    if (j != g->d.first_mb) pass_op(g, rank, x, HT_REPEAT_ACCUMULATE, u, j, 0);
     if (j == g->d.n_mb - 1 && ht_pipe_transpose(g, u)) g->computed[rank] = g->d.schedule->n_ops - 1;
 }
 
@@ -166,8 +190,7 @@ static void recompute(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pass
     bool last = end == ht_pipe_end_block(g, x->stage);
     if (!ht_pipe_dropped(g, begin)) return; /* a half without what alone is dropped */
     for (int32_t j = ht_pipe_first_mb(g, rank, x); j < ht_pipe_end_mb(g, rank, x); j++) {
-        ht_draft_recompute(&g->d, begin, end - begin, j, ht_pipe_dropped(g, begin));
-        in_pass(g, rank, x);
+        recompute_op(g, rank, x, begin, end - begin, j, ht_pipe_dropped(g, begin));
         if (last && !g->style->early_recompute) ht_op_after(g->d.schedule, g->arrival[x->stage * g->d.n_mb + j]);
         if (ht_pipe_has_head(g, x->stage) && g->style->recompute_output)
             ht_op_effect(g->d.schedule, g->d.x[ht_pipe_at(g, end, j)], HT_DEVICE, HT_PRODUCE);
@@ -180,13 +203,12 @@ static void head(struct ht_pipe *g, int32_t rank, int64_t n, const struct ht_pip
     int32_t u = ht_pipe_head(g), begin = ht_pipe_first_mb(g, rank, x), end = ht_pipe_end_mb(g, rank, x);
     for (int32_t j = begin; j < end; j++) {
         if (g->style->forward_head)
-            ht_draft_recompute(&g->d, u, 1, j, HT_ALL_SUB_OPS);
+            recompute_op(g, rank, x, u, 1, j, HT_ALL_SUB_OPS);
         else
-            ht_draft_forward(&g->d, u, j, HT_ALL_SUB_OPS);
-        in_pass(g, rank, x);
+            pass_op(g, rank, x, HT_REPEAT_FORWARD, u, j, HT_ALL_SUB_OPS);
     }
     for (int32_t j = begin; j < end; j++) {
-        backward(g, rank, x, u, j);
+        pass_op(g, rank, x, HT_REPEAT_BACKWARD, u, j, 0);
         if (j + 1 == end) drop_head(g, rank, n);
         collect(g, rank, x, u, j);
         if (g->d.table && !ht_pipe_scatters(g)) accumulate(g, rank, x, g->d.table, j);
@@ -199,7 +221,7 @@ static void backward_unit(struct ht_pipe *g, int32_t rank, int64_t n, const stru
     int32_t q = x->stage, end = ht_pipe_end_mb(g, rank, x);
     bool first = u == ht_pipe_first_block(g, q);
     for (int32_t j = ht_pipe_first_mb(g, rank, x); j < end; j++) {
-        backward(g, rank, x, u, j);
+        pass_op(g, rank, x, HT_REPEAT_BACKWARD, u, j, 0);
         if (first) g->made[rank] = g->computed[rank];
         if (first && q > 0 && ht_pipe_keeps_boundary(g, rank, ht_pipe_backward_rank(&g->shape, q - 1))) {
             int32_t at = ht_pipe_at(g, u, j);

@@ -105,6 +105,8 @@ struct route {
     int64_t begin, end; /* bytes of the tensor; 0, 0: all */
     int64_t times, of;  /* its cost is its share, in `of` bytes, of so many inputs of a block; 0: its own */
     bool stays;         /* the sender reads the tensor again */
+    int32_t
+        unit; /* whose input or its gradient it is, as messages of all micro-batches repeat; -1: it is something else */
 };
 
 /* Adds a row of the slice that a message brings. */
@@ -128,15 +130,49 @@ static int64_t input_bytes(const struct ht_pipe *g)
     return ht_unit_input_bytes(&sc->model, 1, g->d.micro_batch, sc->seq, sc->numerics.param);
 }
 
+/* Appends the send or the receive of a message, in full. */
+static void write_member(struct ht_pipe *g, const struct route *r, bool receives, int32_t lane, int32_t tensor)
+{
+    struct ht_schedule *s = g->d.schedule;
+    struct ht_label about = s->tensors[tensor].label;
+    int64_t bytes = r->end ? r->end - r->begin : s->tensors[tensor].bytes;
+    int32_t sender = ht_layout_rank(g->d.layout, g->d.replica, r->from, r->from_member),
+            receiver = ht_layout_rank(g->d.layout, g->d.replica, r->to, r->to_member);
+    bool free = g->style->free_messages, stays = r->stays || !r->last;
+    enum ht_op_kind kind = receives ? HT_OP_RECEIVE : HT_OP_SEND;
+    struct ht_work w = {.kind = kind, .where = HT_LANE_P2P, .tp = 1, .ranks = 2, .bytes = bytes, .free = free};
+    if (r->times) w.bytes = r->times * input_bytes(g) * bytes / r->of;
+    ht_add_op(s, kind, lane, about, ht_add_work(s, &w));
+    if (receives)
+        ht_op_effect(s, r->end ? add_slice(g, *r, tensor, receiver) : tensor, HT_DEVICE, HT_PRODUCE);
+    else
+        ht_op_effect(s, tensor, HT_DEVICE, stays ? HT_NEED : HT_NEED | HT_RELEASE);
+    if (!free) ht_charge_message(s, g->d.links, receives ? sender : receiver, false, w.bytes);
+}
+
+/* Appends the send or the receive of a message: as it repeats, or in full. Returns it. */
+static int32_t member_of(struct ht_pipe *g, const struct route *r, bool receives, int32_t lane, int32_t tensor)
+{
+    const struct ht_tensor *t = &g->d.schedule->tensors[tensor];
+    enum ht_pipe_repeat kind = HT_REPEAT_SEND + receives + (t->class == HT_ACT_GRAD ? 2 : 0);
+    struct ht_repeat *repeats = r->unit < 0 ? NULL : ht_pipe_repeats(g, kind, r->unit);
+    int32_t mb = t->label.micro_batch - ht_pipe_replica(g)->first_micro_batch, rows = g->d.schedule->n_tensors;
+    int64_t key = (int64_t)r->from << 32 | r->to;
+    if (!ht_repeat_op(&g->d, repeats, key, mb)) {
+        write_member(g, r, receives, lane, tensor);
+        ht_repeat_note(&g->d, repeats, key, mb, rows);
+    }
+    return g->d.schedule->n_ops - 1;
+}
+
 /* Appends those members of a message that the draft has. */
 static struct ht_pipe_message message(struct ht_pipe *g, struct route r, int32_t out, int32_t in, int32_t tensor,
                                       char letter, int32_t after)
 {
     struct ht_label about = g->d.schedule->tensors[tensor].label;
-    int64_t bytes = r.end ? r.end - r.begin : g->d.schedule->tensors[tensor].bytes;
     int32_t sender = ht_layout_rank(g->d.layout, g->d.replica, r.from, r.from_member),
             receiver = ht_layout_rank(g->d.layout, g->d.replica, r.to, r.to_member);
-    bool free = g->style->free_messages, stays = r.stays || !r.last, across = r.from_member != r.to_member;
+    bool across = r.from_member != r.to_member;
     /* Kernels of both devices move what goes through host memory, and with one hardware queue the receiver's cannot run
        before the pass under way has ended. Or the program posts receives between passes. */
     bool meets = g->style->blocking_sends && (g->style->posts || g->d.links[receiver].staged_in >= 0);
@@ -144,10 +180,7 @@ static struct ht_pipe_message message(struct ht_pipe *g, struct route r, int32_t
     for (int member = 0; member < 2; member++) {
         bool receives = (member == 1) == (receiver > sender);
         if (g->d.member != (receives ? r.to_member : r.from_member)) continue;
-        enum ht_op_kind kind = receives ? HT_OP_RECEIVE : HT_OP_SEND;
-        struct ht_work w = {.kind = kind, .where = HT_LANE_P2P, .tp = 1, .ranks = 2, .bytes = bytes, .free = free};
-        if (r.times) w.bytes = r.times * input_bytes(g) * bytes / r.of;
-        ids[receives] = ht_add_op(g->d.schedule, kind, receives ? in : out, about, ht_add_work(g->d.schedule, &w));
+        ids[receives] = member_of(g, &r, receives, receives ? in : out, tensor);
         ht_op_number(g->d.schedule, (const char[]){letter, 0}, about.unit,
                      about.micro_batch - ht_pipe_replica(g)->first_micro_batch);
         ht_op_match(g->d.schedule, g->match);
@@ -157,11 +190,6 @@ static struct ht_pipe_message message(struct ht_pipe *g, struct route r, int32_t
             ht_layout_passed(g->d.layout, r.from) > 1) /* a program sends when all shares of the pass are made */
             ht_op_after(g->d.schedule, g->made[r.from]);
         if (meets && g->d.member == r.to_member) ht_op_after(g->d.schedule, g->computed[r.to]);
-        if (receives)
-            ht_op_effect(g->d.schedule, r.end ? add_slice(g, r, tensor, receiver) : tensor, HT_DEVICE, HT_PRODUCE);
-        else
-            ht_op_effect(g->d.schedule, tensor, HT_DEVICE, stays ? HT_NEED : HT_NEED | HT_RELEASE);
-        if (!free) ht_charge_message(g->d.schedule, g->d.links, receives ? sender : receiver, false, w.bytes);
     }
     g->match++;
     return (struct ht_pipe_message){ids[0], ids[1]};
@@ -170,7 +198,8 @@ static struct ht_pipe_message message(struct ht_pipe *g, struct route r, int32_t
 struct ht_pipe_message ht_pipe_message(struct ht_pipe *g, int32_t from, int32_t to, int32_t out, int32_t in,
                                        int32_t tensor, char letter, int32_t after)
 {
-    struct route r = {.from = from, .to = to, .from_member = g->d.member, .to_member = g->d.member, .last = true};
+    struct route r = {
+        .from = from, .to = to, .from_member = g->d.member, .to_member = g->d.member, .last = true, .unit = -1};
     return message(g, r, out, in, tensor, letter, after);
 }
 
@@ -223,15 +252,18 @@ static int64_t bytes_over_parts(const struct ht_pipe *g, int32_t tensor)
     return t->bytes * ht_max(t->parts, 1);
 }
 
-/* Appends the messages of one tensor. of: bytes of all tensors of the boundary; letter: of the ops' names. */
-static void send_tensor(struct ht_pipe *g, int32_t from, int32_t to, int32_t tensor, int32_t for_backward, bool stays,
-                        int64_t of, char letter)
+/* Appends the messages of one tensor of a unit; -1: of what is handed beside its input. of: bytes of all tensors of the boundary;
+   letter: of the ops' names. */
+static void send_tensor(struct ht_pipe *g, int32_t from, int32_t to, int32_t unit, int32_t tensor, int32_t for_backward,
+                        bool stays, int64_t of, char letter)
 {
     const struct ht_lanes *a = &g->lanes[from], *b = &g->lanes[to];
     const struct ht_tensor *t = &g->d.schedule->tensors[tensor];
     bool gradient = t->class == HT_ACT_GRAD;
     int32_t mb = t->label.micro_batch - ht_pipe_replica(g)->first_micro_batch;
-    struct route *routes = HT_NEW_ARRAY(struct route, ht_pipe_width(g, from) + ht_pipe_width(g, to));
+    int32_t most = ht_pipe_width(g, from) + ht_pipe_width(g, to);
+    struct route few[4], *many = most > (int32_t)HT_COUNT(few) ? HT_NEW_ARRAY(struct route, most) : NULL;
+    struct route *routes = many ? many : few;
     int32_t n = find_routes(g, from, to, t, routes);
     for (int32_t i = 0; i < n; i++) {
         routes[i].from_member += first_member(g, from, mb);
@@ -240,6 +272,7 @@ static void send_tensor(struct ht_pipe *g, int32_t from, int32_t to, int32_t ten
         if (g->d.member != routes[i].from_member && g->d.member != routes[i].to_member) continue;
         if (g->style->crossing) routes[i].times = g->style->crossing[ht_min(from, to)]; /* ranks are stages */
         routes[i].of = of;
+        routes[i].unit = unit;
         struct ht_pipe_message p = message(g, routes[i], gradient ? a->grad_out : a->act_out,
                                            gradient ? b->grad_in : b->act_in, tensor, letter, -1);
         if (g->style->blocking_sends && p.send >= 0) g->sending[from] = p.send;
@@ -249,7 +282,7 @@ static void send_tensor(struct ht_pipe *g, int32_t from, int32_t to, int32_t ten
         else if (g->shape.v == 1) /* ranks are stages */
             g->came[to * g->d.n_mb + mb] = p.receive;
     }
-    free(routes);
+    free(many);
 }
 
 void ht_pipe_send_boundary(struct ht_pipe *g, int32_t from, int32_t to, int32_t unit, int32_t mb, int32_t for_backward,
@@ -260,8 +293,8 @@ void ht_pipe_send_boundary(struct ht_pipe *g, int32_t from, int32_t to, int32_t 
     if (from == to || residual < 0) return; /* or the part has neither stage */
     int64_t of = bytes_over_parts(g, residual) + (handed < 0 ? 0 : bytes_over_parts(g, handed));
     bool stays = !gradient && ht_pipe_reads_again(g, unit);
-    send_tensor(g, from, to, residual, for_backward, stays, of, gradient ? 'D' : 'X');
-    if (handed >= 0) send_tensor(g, from, to, handed, for_backward, false, of, gradient ? 'E' : 'Y');
+    send_tensor(g, from, to, unit, residual, for_backward, stays, of, gradient ? 'D' : 'X');
+    if (handed >= 0) send_tensor(g, from, to, -1, handed, for_backward, false, of, gradient ? 'E' : 'Y');
 }
 
 void ht_pipe_join_boundary(struct ht_pipe *g, int32_t rank, int32_t tensor, int32_t for_backward)

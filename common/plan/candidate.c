@@ -28,6 +28,33 @@ void ht_candidate_free(struct ht_candidate *x)
     *x = (struct ht_candidate){0};
 }
 
+void ht_plan_drop_built(struct ht_plan *plan)
+{
+    if (plan->built) ht_candidate_free(plan->built);
+    free(plan->built);
+    plan->built = NULL;
+}
+
+void ht_plan_keep(struct ht_plan *plan, struct ht_candidate *x)
+{
+    ht_plan_drop_built(plan);
+    plan->built = HT_NEW(struct ht_candidate);
+    *plan->built = *x;
+    *x = (struct ht_candidate){0};
+}
+
+bool ht_plan_take_built(struct ht_plan *plan, bool folds, struct ht_candidate *out)
+{
+    *out = (struct ht_candidate){0};
+    if (plan->built && (folds || !plan->built->schedule->fold)) {
+        *out = *plan->built;
+        *plan->built = (struct ht_candidate){0};
+        if (!folds) out->schedule->not_folded = NULL; /* nobody asked */
+    }
+    ht_plan_drop_built(plan);
+    return out->schedule;
+}
+
 struct ht_needs ht_candidate_needs(const struct ht_candidate *x)
 {
     struct ht_needs n = {0};

@@ -29,6 +29,13 @@ enum ht_status ht_candidate_prove(const struct ht_system *system, const struct h
                                   const struct ht_plan *plan, struct ht_error *err, struct ht_candidate *out);
 void ht_candidate_free(struct ht_candidate *x);
 
+/* Keeps a proved candidate, which is of the plan's variables, in the plan, in place of one that it has. Takes it out of *x. */
+void ht_plan_keep(struct ht_plan *plan, struct ht_candidate *x);
+/* Takes the candidate that a plan keeps, if a build with these scenario.folds gives the same schedule. Else returns false, and *out is
+   zero. The plan keeps nothing afterwards. The caller frees *out. */
+bool ht_plan_take_built(struct ht_plan *plan, bool folds, struct ht_candidate *out);
+void ht_plan_drop_built(struct ht_plan *plan);
+
 /* Memory of a schedule, by tier, bytes. */
 struct ht_needs {
     int64_t peak_bytes[HT_N_TIERS];  /* need of the tier's fullest space */

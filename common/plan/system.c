@@ -1,6 +1,7 @@
 #include "common/plan/system.h"
 
 #include "common/base/array.h"
+#include "common/plan/candidate.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -63,6 +64,7 @@ void ht_plan_free(struct ht_plan *plan)
     for (int i = 0; i < plan->n_variables; i++) ht_variable_free(&plan->variables[i]);
     free(plan->inputs);
     free(plan->considered);
+    ht_plan_drop_built(plan);
     *plan = (struct ht_plan){0};
 }
 

@@ -34,6 +34,8 @@ struct ht_considered {
 
 enum { HT_MAX_VARIABLES = 32 };
 
+struct ht_candidate;
+
 /* A plan. Zeroed first, then filled by a planner; freed by ht_plan_free. */
 struct ht_plan {
     struct ht_variable variables[HT_MAX_VARIABLES];
@@ -46,6 +48,7 @@ struct ht_plan {
     int64_t planned_bytes[HT_N_TIERS]; /* by the paper's own equations, per rank (device) or node; -1: no equation */
     double planned_s;                  /* iteration time by the paper's own model; 0: no model */
     char why[256];                     /* one line: the reason for the decision */
+    struct ht_candidate *built;        /* the plan's schedule, where the planner kept it (ht_plan_keep); else NULL */
 };
 
 /* Values forced by the user: --set NAME=VALUE. Zeroed, then filled by ht_settings_parse; freed by ht_settings_free. */
@@ -83,7 +86,8 @@ struct ht_system {
     bool one_device; /* has no plan for several ranks */
     bool disk;       /* keeps state on the node's SSDs; no plan without them */
 
-    /* Fills the zeroed *out; the caller frees it, also on error. Settings have been checked against the knobs.
+    /* Fills the zeroed *out; the caller frees it, also on error. May keep the schedule of the plan in it (ht_plan_keep), if
+       it was built for `self` and `scenario`. Settings have been checked against the knobs.
        HT_INFEASIBLE, with the binding constraint, if there is no plan. The verifier has the last word: the schedule of
        a plan may still prove too large. */
     enum ht_status (*plan)(const struct ht_system *self, const struct ht_scenario *scenario,

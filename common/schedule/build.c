@@ -223,9 +223,15 @@ void ht_op_effect(struct ht_schedule *s, int32_t tensor, enum ht_tier tier, unsi
     }
     int64_t end = s->effects_begin[s->n_ops];
     struct ht_effect effect = {.tensor = tensor, .tier = (uint8_t)tier, .flags = (uint8_t)flags};
-    ht_sparse_set(&ht_builder_of(s)->effects, (int64_t)tensor * HT_N_TIERS + (int64_t)tier, end);
     HT_PUSH(s->effects, end, s->effects_cap, effect);
     s->effects_begin[s->n_ops] = end;
+    ht_index_effect(s, end - 1);
+}
+
+void ht_index_effect(struct ht_schedule *s, int64_t at)
+{
+    const struct ht_effect *e = &s->effects[at];
+    ht_sparse_set(&ht_builder_of(s)->effects, (int64_t)e->tensor * HT_N_TIERS + e->tier, at);
 }
 
 void ht_op_use(struct ht_schedule *s, int32_t resource, int64_t amount)

@@ -43,6 +43,8 @@ void ht_sparse_set(struct ht_sparse *x, int64_t key, int64_t position);
 
 /* Returns the last op's effect on this tensor in this tier, or NULL. */
 struct ht_effect *ht_find_effect(struct ht_schedule *s, int32_t tensor, enum ht_tier tier);
+/* Enters the effect at this position, one of the last op's, for ht_find_effect. */
+void ht_index_effect(struct ht_schedule *s, int64_t at);
 
 /* Writes the fields of a work in a fixed order, for comparing and hashing. The custom name follows as four words, and
    then even_bytes, which the hash leaves out where it is 0. */

@@ -190,7 +190,8 @@ static int32_t issue_ahead_of(const struct ht_options *o, const struct ht_job *j
 
 static enum ht_status verify(const struct ht_options *o, struct ht_error *err, struct ht_job *job)
 {
-    enum ht_status status = ht_schedule_verify(job->schedule, err, &job->proof);
+    bool proved = job->proof.spaces; /* by the planner */
+    enum ht_status status = proved ? HT_OK : ht_schedule_verify(job->schedule, err, &job->proof);
     if (status == HT_INFEASIBLE) return infeasible(job, "oom", err);
     if (status == HT_FAILED && o->plan.load) {
         /* A graph that our builders made would be our bug; here the file is wrong. */
@@ -248,15 +249,28 @@ static enum ht_status take_planned_reserve(struct ht_job *job, struct ht_error *
     return status;
 }
 
+/* Takes the schedule that the planner has built and proved; returns false if there is none. The memory of a machine's GPUs
+   changes behind the planner. */
+static bool take_built(struct ht_job *job)
+{
+    struct ht_candidate x;
+    if (job->platform.kind == HT_PLATFORM_GPU || !ht_plan_take_built(&job->plan, job->scenario.folds, &x)) return false;
+    job->schedule = x.schedule;
+    job->proof = x.proof;
+    return true;
+}
+
 static enum ht_status build(struct ht_error *err, struct ht_job *job)
 {
-    enum ht_status status = job->system->build(job->system, &job->scenario, &job->plan, err, &job->schedule);
+    enum ht_status status = HT_OK;
+    if (!take_built(job)) status = job->system->build(job->system, &job->scenario, &job->plan, err, &job->schedule);
     if (status == HT_OK) status = check_control(job, err);
     bool sized = plan_sizes_batches(job) ||
                  (status == HT_OK && job->schedule->n_micro_batches != ht_scenario_micro_batches(&job->scenario));
     if (status == HT_OK && job->platform.kind == HT_PLATFORM_GPU && sized) return take_planned_reserve(job, err);
     if (status != HT_INFEASIBLE) return status;
     ht_schedule_destroy(job->schedule);
+    ht_proof_free(&job->proof);
     job->schedule = NULL;
     return infeasible(job, "infeasible", err);
 }

@@ -1,5 +1,6 @@
 /* Plans as they are printed: every system built again from its plan's JSON, and what planners say they were given. */
 #include "common/base/array.h"
+#include "common/plan/candidate.h"
 #include "harness/run/job.h"
 #include "harness/run/registry.h"
 #include "harness/result/result.h"
@@ -122,6 +123,86 @@ START_TEST(printed_plans_build_the_same_graph)
 }
 END_TEST
 
+/* ---- what planners keep ---------------------------------------------------------------------------------------- */
+
+static void check_proofs(const char *name, const struct ht_proof *a, const struct ht_proof *b)
+{
+    ck_assert_int_eq(a->n_spaces, b->n_spaces);
+    for (int32_t i = 0; i < a->n_spaces; i++)
+        ck_assert_msg(a->spaces[i].peak_bytes == b->spaces[i].peak_bytes &&
+                          a->spaces[i].program_bytes == b->spaces[i].program_bytes &&
+                          a->spaces[i].peak_op == b->spaces[i].peak_op,
+                      "%s: space %d", name, i);
+}
+
+/* Holds a job's graph and proof against those of its plan, built again. */
+static void check_again(const struct ht_options *o, const char *system, bool folds)
+{
+    struct ht_job job;
+    struct ht_error err = {0};
+    struct ht_candidate x = {0};
+    struct ht_options asked = *o;
+    asked.plan.folds = folds;
+    ck_assert_msg(!ht_job_create(&asked, system, NULL, HT_JOB_BOUNDED, &err, &job), "%s: %s", system, err.text);
+    ck_assert_ptr_nonnull(job.schedule);
+    ck_assert_ptr_null(job.plan.built); /* taken, or dropped */
+    ck_assert_int_eq(job.scenario.folds, folds);
+    ck_assert(!job.system->build(job.system, &job.scenario, &job.plan, &err, &x.schedule));
+    ck_assert(!ht_schedule_verify(x.schedule, &err, &x.proof));
+    ck_assert_msg(ht_schedule_hash(x.schedule) == ht_schedule_hash(job.schedule), "%s: another graph", system);
+    ck_assert_int_eq(!x.schedule->fold, !job.schedule->fold);
+    ck_assert_pstr_eq(x.schedule->not_folded, job.schedule->not_folded);
+    check_proofs(system, &x.proof, &job.proof);
+    ht_candidate_free(&x);
+    ht_job_free(&job);
+}
+
+/* Plans, and tells whether the planner keeps what it built of its plan, and whether that is a part of the graph. */
+static bool keeps(const struct ht_options *o, const char *name, bool *folded)
+{
+    struct ht_job job;
+    struct ht_error err = {0};
+    struct ht_candidate x;
+    ck_assert_msg(!ht_job_create(o, name, NULL, HT_JOB_PLAN, &err, &job), "%s: %s", name, err.text);
+    bool kept = job.plan.built;
+    *folded = kept && job.plan.built->schedule->fold;
+    ck_assert_int_eq(ht_plan_take_built(&job.plan, false, &x), kept && !*folded); /* a part is no whole graph */
+    ck_assert_ptr_null(job.plan.built);
+    ht_candidate_free(&x);
+    ht_job_free(&job);
+    return kept;
+}
+
+/* Planners that prove and simulate pipelines hand over the graph of their plan: on equal nodes the first replica's, on others the
+   whole one. With choose=1 AutoHet's is not the first that it proves. */
+START_TEST(what_planners_keep_is_the_graph)
+{
+    static const struct {
+        const char *system, *cluster, *set;
+    } cases[] = {{"autohet", "sysx-2node", NULL},
+                 {"autohet", "autohet-4a100-4h800", NULL},
+                 {"autohet", "autohet-4a100-4h800", "choose=1"},
+                 {"megatron_3d", "sysx-2node", NULL},
+                 {"whale_3d", "autohet-4a100-4h800", NULL},
+                 {"varuna", "sysx-2node", NULL},
+                 {"varuna", "autohete-4gpu", "m=1"}};
+    int n_folded = 0;
+    for (size_t i = 0; i < HT_COUNT(cases); i++) {
+        struct ht_options o = {
+            .request = {.cluster = cases[i].cluster, .model = "gpt2-355m", .batch = 16, .micro_batch = 1},
+            .sim = {.issue_ahead = -1},
+            .plan = {.set = {cases[i].set}, .n_set = cases[i].set != NULL}};
+        bool folded;
+        if (!strcmp(cases[i].system, "varuna")) o.request.micro_batch = 0;
+        ck_assert_msg(keeps(&o, cases[i].system, &folded), "%s keeps nothing", cases[i].system);
+        n_folded += folded;
+        for (int folds = 0; folds < 2; folds++) check_again(&o, cases[i].system, folds);
+    }
+    ck_assert_int_gt(n_folded, 0);
+    ck_assert_int_lt(n_folded, (int)HT_COUNT(cases));
+}
+END_TEST
+
 /* ---- unlike ranks ---------------------------------------------------------------------------------------------- */
 
 static void plan_for(const struct ht_system *system, const struct ht_scenario *scenario, struct ht_plan *plan)
@@ -234,6 +315,7 @@ int main(void)
     TCase *tc = tcase_create("plan");
     tcase_set_timeout(tc, 300);
     tcase_add_test(tc, printed_plans_build_the_same_graph);
+    tcase_add_test(tc, what_planners_keep_is_the_graph);
     tcase_add_test(tc, planners_ask_the_slowest_rank);
     tcase_add_test(tc, ranks_of_a_node_share_its_host);
     suite_add_tcase(suite, tc);
