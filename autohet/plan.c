@@ -15,13 +15,15 @@
 #include "autohet/autohet.h"
 
 #include "common/base/array.h"
+#include "common/base/minmax.h"
+#include "common/base/tasks.h"
 #include "common/plan/candidate.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { ROUNDS = 8, SIMULATED = 3 };
+enum { ROUNDS = 8, SIMULATED = 3, CANDIDATE_BYTES = 500 }; /* the last: of an op, while it is simulated */
 
 /* clang-format off */
 #define PLAN                                                                                                           \
@@ -204,44 +206,72 @@ static void record_inputs(const struct planner *q, const struct autohet_candidat
     ht_plan_input(out, "plans compared", "", q->all.n);
 }
 
-/* Proves and simulates candidate i. The first one is proved already. Takes it if it is faster than least_ns. */
-static enum ht_status examine(struct planner *q, int32_t i, int64_t least_ns, struct ht_error *err, int64_t *ns)
+/* The best few, simulated on all processors. */
+struct few {
+    struct planner *q;
+    struct ht_candidate *x; /* [n] each while it may be the one to take */
+    int64_t *ns;            /* [n] 0: it does not fit */
+    int32_t best;           /* the one to take so far; -1: none */
+};
+
+/* Proves and simulates candidate i. The first one is proved already. */
+static enum ht_status examine(void *ctx, size_t i, struct ht_error *err)
 {
-    struct ht_candidate x = {0};
-    enum ht_status status = i ? prove(q, &q->all.list[i], err, &x) : HT_OK;
-    if (!status) status = ht_candidate_simulate(i ? &x : &q->best, q->scenario, q->profile, err, ns);
-    if (!status && i && *ns < least_ns) {
-        ht_candidate_free(&q->best);
-        q->best = x;
-        return HT_OK;
-    }
-    ht_candidate_free(&x);
-    return status;
+    struct few *f = ctx;
+    const struct planner *q = f->q;
+    enum ht_status status = i ? prove(q, &q->all.list[i], err, &f->x[i]) : HT_OK;
+    if (!status) status = ht_candidate_simulate(&f->x[i], q->scenario, q->profile, err, &f->ns[i]);
+    return status == HT_INFEASIBLE ? HT_OK : status;
 }
 
-/* Simulates the best few. *chosen: the first, or with choose=1 the fastest; *off: its time by eq. (1) over the simulated one,
-   less 1. */
+/* Keeps the graph of the candidate to take, the first one or with choose=1 the fastest; of equally fast ones the first. */
+static enum ht_status keep_or_drop(void *ctx, size_t i, struct ht_error *err)
+{
+    struct few *f = ctx;
+    int32_t x = (int32_t)i, best = f->best;
+    bool may = f->ns[i] && (!i || ht_setting(f->q->settings, "choose", 0));
+    (void)err;
+    if (may && (best < 0 || f->ns[x] < f->ns[best] || (f->ns[x] == f->ns[best] && x < best))) f->best = x;
+    if (best >= 0 && f->best != best) ht_candidate_free(&f->x[best]);
+    if (f->best != x) ht_candidate_free(&f->x[x]);
+    return HT_OK;
+}
+
+/* Simulates the best few. *chosen: the one to take, whose graph is kept in q->best; *off: its time by eq. (1) over the simulated
+   one, less 1. */
 static enum ht_status simulate(struct planner *q, struct ht_plan *out, struct ht_error *err, int32_t *chosen,
                                double *off)
 {
-    int64_t n = ht_setting(q->settings, "simulated", SIMULATED), least = INT64_MAX;
-    bool choose = ht_setting(q->settings, "choose", 0);
-    for (int32_t i = 0; i < q->all.n && i < n; i++) {
+    int32_t n = (int32_t)ht_min(ht_setting(q->settings, "simulated", SIMULATED), q->all.n);
+    struct few f = {q, HT_NEW_ARRAY(struct ht_candidate, n), HT_NEW_ARRAY(int64_t, n), -1};
+    double *bytes = HT_NEW_ARRAY(double, n);
+    for (int32_t i = 0; i < n; i++) bytes[i] = CANDIDATE_BYTES * (double)q->best.schedule->n_ops;
+    struct ht_tasks tasks = {.name = q->self->name,
+                             .noun = "plans",
+                             .n = (size_t)n,
+                             .bytes = bytes,
+                             .ctx = &f,
+                             .run = examine,
+                             .finished = keep_or_drop};
+    if (n) f.x[0] = q->best, q->best = (struct ht_candidate){0};
+    enum ht_status status = ht_tasks_run(&tasks, err);
+    for (int32_t i = 0; i < n && !status; i++) {
         const struct autohet_candidate *c = &q->all.list[i];
-        int64_t ns = 0;
         char name[32];
-        struct ht_error why;
-        enum ht_status status = examine(q, i, choose ? least : 0, &why, &ns);
-        if (status == HT_INFEASIBLE) continue;
-        if (status) return ht_fail(err, status, "%s", why.text);
         snprintf(name, sizeof name, "simulated %d: tp %d, D %d", i + 1, c->degree->tp, c->n_groups);
-        ht_plan_input(out, name, "s", 1e-9 * (double)ns);
-        if (i > 0 && (!choose || ns >= least)) continue;
-        *chosen = i;
-        *off = autohet_estimate_s(c) / (1e-9 * (double)ns) - 1;
-        least = ns;
+        if (f.ns[i]) ht_plan_input(out, name, "s", 1e-9 * (double)f.ns[i]);
     }
-    return HT_OK;
+    if (!status && f.best >= 0) {
+        *chosen = f.best;
+        *off = autohet_estimate_s(&q->all.list[f.best]) / (1e-9 * (double)f.ns[f.best]) - 1;
+        q->best = f.x[f.best];
+        f.x[f.best] = (struct ht_candidate){0};
+    }
+    for (int32_t i = 0; i < n; i++) ht_candidate_free(&f.x[i]);
+    free(f.x);
+    free(f.ns);
+    free(bytes);
+    return status;
 }
 
 static void explain(const struct autohet_candidate *c, double off, struct ht_plan *out)
