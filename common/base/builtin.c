@@ -1,14 +1,37 @@
 #include "common/base/builtin.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/array.h"
 
+/* What has been parsed. Planners ask for a device or a model hundreds of times, from several threads. */
+static struct parsed {
+    const char *text;
+    struct ht_doc *doc;
+} * parsed;
+static size_t n_parsed, parsed_cap;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
 enum ht_status ht_builtin_open(const struct ht_builtin *file, struct ht_error *err, struct ht_doc **out)
 {
-    return ht_doc_parse(file->text, (size_t)(file->end - file->text), file->name, err, out);
+    enum ht_status st = HT_OK;
+    pthread_mutex_lock(&lock);
+    size_t i = 0;
+    while (i < n_parsed && parsed[i].text != file->text) i++;
+    if (i == n_parsed) {
+        struct ht_doc *doc = NULL;
+        st = ht_doc_parse(file->text, (size_t)(file->end - file->text), file->name, err, &doc);
+        if (!st) {
+            ht_doc_keep(doc);
+            HT_PUSH(parsed, n_parsed, parsed_cap, ((struct parsed){file->text, doc}));
+        }
+    }
+    if (!st) *out = parsed[i].doc;
+    pthread_mutex_unlock(&lock);
+    return st;
 }
 
 static enum ht_status ht_unknown_name(const struct ht_builtin *files, size_t n_files, const char *what,

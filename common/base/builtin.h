@@ -29,10 +29,11 @@ struct ht_builtin {
     extern const char symbol[] __attribute__((visibility("hidden")));                                                  \
     extern const char symbol##_end[] __attribute__((visibility("hidden")))
 
-/* Parses an embedded file. A syntax error is a bug in the tree, reported like any other file's. */
+/* Parses an embedded file, once in a process: the document is everybody's, and destroying it does nothing. A syntax error
+   is a bug in the tree, reported like any other file's. */
 enum ht_status ht_builtin_open(const struct ht_builtin *file, struct ht_error *err, struct ht_doc **out);
 
-/* Finds the entry called `name` in the first file that has it, and its document, which the caller destroys. The error
+/* Finds the entry called `name` in the first file that has it, and its document (see ht_builtin_open). The error
    for an unknown name suggests the nearest: "unknown model 'gtp-tiny'; expected 'gpt-tiny'?". `what` is the kind of
    thing. */
 enum ht_status ht_builtin_find(const struct ht_builtin *files, size_t n_files, const char *what, const char *name,

@@ -49,7 +49,9 @@ enum ht_status ht_doc_open(const char *path, struct ht_error *err, struct ht_doc
 /* Parses `bytes` of text, which is copied as needed; `name` stands for the file in errors. */
 enum ht_status ht_doc_parse(const char *text, size_t bytes, const char *name, struct ht_error *err,
                             struct ht_doc **out);
-void ht_doc_destroy(struct ht_doc *doc);
+void ht_doc_destroy(struct ht_doc *doc); /* accepts NULL */
+/* Keeps a document that several share: from now on ht_doc_destroy leaves it alone. */
+void ht_doc_keep(struct ht_doc *doc);
 const struct ht_node *ht_doc_root(const struct ht_doc *doc);
 const char *ht_doc_name(const struct ht_doc *doc);
 

@@ -34,6 +34,7 @@ struct ht_doc {
     char *name;
     struct chunk *nodes, *strings;
     size_t n_nodes;
+    bool kept; /* to the end of the process */
 };
 
 struct frame {
@@ -78,11 +79,16 @@ static void chunks_free(struct chunk *c)
 
 void ht_doc_destroy(struct ht_doc *doc)
 {
-    if (!doc) return;
+    if (!doc || doc->kept) return;
     chunks_free(doc->nodes);
     chunks_free(doc->strings);
     free(doc->name);
     free(doc);
+}
+
+void ht_doc_keep(struct ht_doc *doc)
+{
+    doc->kept = true;
 }
 
 const struct ht_node *ht_doc_root(const struct ht_doc *doc)
@@ -335,7 +341,7 @@ static enum ht_status check_text(struct reader *r, const char *text, size_t byte
 {
     uint32_t line = 1, column = 1;
     for (size_t i = 0; i < bytes;) {
-        size_t n = strchr("\t\n\r", text[i]) && text[i] ? 1 : ht_char_bytes(text + i, bytes - i);
+        size_t n = text[i] == '\n' || text[i] == '\t' || text[i] == '\r' ? 1 : ht_char_bytes(text + i, bytes - i);
         if (!n) {
             char what[80];
             snprintf(what, sizeof(what), "the byte 0x%02x is not text; expected UTF-8", (unsigned char)text[i]);

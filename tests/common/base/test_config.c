@@ -1,4 +1,5 @@
 /* Every class of bad input gives one line with file, line, column and key. */
+#include "common/base/builtin.h"
 #include "common/base/config.h"
 
 #include <check.h>
@@ -264,10 +265,36 @@ START_TEST(large)
 }
 END_TEST
 
+/* An embedded file is parsed once, and stays when one of those who have it destroys it. */
+START_TEST(embedded_files_are_parsed_once)
+{
+    static const char text[] = "one: {size: 1}\ntwo: {size: 2}\n";
+    static const char broken_text[] = "one: {";
+    static const struct ht_builtin file = {"builtin:some.yaml", text, text + sizeof(text) - 1},
+                                   broken = {"builtin:bad.yaml", broken_text, broken_text + sizeof(broken_text) - 1};
+    struct ht_doc *first = NULL, *second = NULL, *found = NULL;
+    const struct ht_node *entry = NULL;
+    struct ht_error err;
+    char name[8];
+    ck_assert_int_eq(ht_builtin_open(&file, &err, &first), HT_OK);
+    ht_doc_destroy(first);
+    ck_assert_int_eq(ht_builtin_open(&file, &err, &second), HT_OK);
+    ck_assert_ptr_eq(first, second);
+    ck_assert_int_eq(ht_builtin_find(&file, 1, "thing", "two", &err, &found, &entry), HT_OK);
+    ck_assert_ptr_eq(found, first);
+    ck_assert_str_eq(entry->key, "two");
+    ck_assert(ht_builtin_name(&file, 1, 0, name, sizeof(name)) && !strcmp(name, "one"));
+    ck_assert_int_eq(ht_builtin_find(&file, 1, "thing", "tow", &err, &found, &entry), HT_BAD_INPUT);
+    ck_assert_str_eq(err.text, "unknown thing 'tow'; expected 'two'?");
+    for (int i = 0; i < 2; i++) ck_assert_int_eq(ht_builtin_open(&broken, &err, &second), HT_BAD_INPUT);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("config");
     TCase *t = tcase_create("config");
+    tcase_add_test(t, embedded_files_are_parsed_once);
     tcase_add_test(t, reads);
     tcase_add_test(t, bad_input);
     tcase_add_test(t, strict_json);
