@@ -2,9 +2,9 @@
 #include "harness/advise/internal.h"
 
 #include "common/base/array.h"
+#include "common/base/tasks.h"
 #include "common/base/units.h"
 #include "common/schedule/schedule.h"
-#include "common/base/tasks.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,9 +2,9 @@
 #include "harness/advise/internal.h"
 
 #include "common/base/array.h"
+#include "common/base/tasks.h"
 #include "harness/run/job.h"
 #include "harness/run/registry.h"
-#include "common/base/tasks.h"
 
 #include <math.h>
 #include <stdio.h>

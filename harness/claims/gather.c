@@ -2,8 +2,8 @@
 #include "harness/claims/observe.h"
 
 #include "common/base/array.h"
-#include "harness/result/evaluate.h"
 #include "common/base/tasks.h"
+#include "harness/result/evaluate.h"
 
 #include <stdlib.h>
 #include <string.h>

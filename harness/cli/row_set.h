@@ -7,11 +7,11 @@
 #ifndef HT_HARNESS_CLI_ROW_SET_H
 #define HT_HARNESS_CLI_ROW_SET_H
 
+#include "common/base/tasks.h"
 #include "common/model/model_list.h"
 #include "harness/cli/lists.h"
 #include "harness/result/table.h"
 #include "harness/run/options.h"
-#include "common/base/tasks.h"
 
 #include <jansson.h>
 #include <stdio.h>

@@ -2,13 +2,13 @@
 
 #include "common/base/array.h"
 #include "common/base/builtin.h"
+#include "common/base/tasks.h"
 #include "common/ckpt/durable.h"
 #include "common/store/owners.h"
-#include "harness/result/evaluate.h"
 #include "harness/run/node_stores_parts.h"
 #include "harness/run/output.h"
 #include "harness/run/registry.h"
-#include "common/base/tasks.h"
+#include "harness/run/simulate.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -100,25 +100,28 @@ static void describe(const struct ht_plan *plan, char *out, size_t bytes)
     free(text);
 }
 
+/* Plans and simulates for the time alone. Who holds which states is a question of all replicas. */
 static enum ht_status evaluate(const struct ht_options *options, const char *system, struct ht_error *err,
                                struct ht_planned *p)
 {
-    struct ht_evaluation e;
-    enum ht_status status = ht_evaluate(options, system, NULL, err, &e);
+    struct ht_options o = *options;
+    struct ht_job job;
+    o.sim.every_replica = true;
+    enum ht_status status = ht_job_create(&o, system, NULL, HT_JOB_PRICED, err, &job);
     if (status == HT_BAD_INPUT) { /* of these nodes: the book has checked the rest */
         snprintf(p->why, sizeof(p->why), "%.190s", err->text);
         return HT_OK;
     }
     if (status) return status;
-    p->fits = e.job.answer == HT_OK;
-    if (!p->fits) snprintf(p->why, sizeof(p->why), "%.190s", e.job.reason);
+    p->fits = job.answer == HT_OK;
+    if (!p->fits) snprintf(p->why, sizeof(p->why), "%.190s", job.reason);
     if (p->fits) {
-        p->iteration_ns = e.result.metrics.iteration_ns;
-        p->n_gpus = e.job.scenario.cluster->n_gpus;
-        describe(&e.job.plan, p->why, sizeof(p->why));
-        status = read_state(&e.job, err, p);
+        p->n_gpus = job.scenario.cluster->n_gpus;
+        describe(&job.plan, p->why, sizeof(p->why));
+        status = ht_iteration_time(&o, &job, INT64_MAX, err, &p->iteration_ns);
+        if (status == HT_OK) status = read_state(&job, err, p);
     }
-    ht_evaluation_free(&e);
+    ht_job_free(&job);
     return status;
 }
 

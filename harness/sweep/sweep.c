@@ -4,6 +4,7 @@
 #include "common/base/builtin.h"
 #include "common/base/clock.h"
 #include "common/base/interrupt.h"
+#include "common/base/tasks.h"
 #include "common/ckpt/durable.h"
 #include "common/model/zoo.h"
 #include "harness/result/break_even.h"
@@ -15,7 +16,6 @@
 #include "harness/run/registry.h"
 #include "harness/run/simulate.h"
 #include "harness/sweep/micro_batch.h"
-#include "common/base/tasks.h"
 
 #include <errno.h>
 #include <stdlib.h>
