@@ -15,6 +15,9 @@ refused 2 "--speeds: 1 is not above the value before; expected rising values$" g
 refused 2 "--price: 'p3.2xlarge' has no price; expected INSTANCE=USD, by the hour$" goodput "${small[@]}" --trace oobleck-p3 --price p3.2xlarge
 refused 2 "--price: cluster 'spot-instances' has no node with 'instance: p9'$" goodput "${small[@]}" --trace oobleck-p3 --price p9=1
 refused 2 "--draw: burst is 0; expected 1 to 4096$" goodput "${small[@]}" --draw burst=0
+refused 2 "--draw: nodes is given twice; expected it once$" goodput "${small[@]}" --draw nodes=8,nodes=9
+refused 2 "--draw: unknown name 'node'; expected nodes" goodput "${small[@]}" --draw instance=p3.2xlarge,node=8
+refused 2 "--draw: nodes is 3.7; expected a whole number$" goodput "${small[@]}" --draw nodes=3.7
 refused 2 "--model is missing" goodput --trace oobleck-p3
 refused 2 "unknown model 'gpt-minx'" goodput --model gpt-minx --trace oobleck-p3
 printf 'time_s,node,event\n0,a,joined\n1,b,lost\n' >bad.csv
