@@ -30,7 +30,8 @@ enum ht_status ht_journal_open(const char *folder, struct ht_error *err, struct 
         if (!json_is_object(j.root)) {
             json_decref(j.root);
             close(j.lock);
-            return ht_fail(err, HT_BAD_INPUT, "%.400s: is not a supervisor's state: %.160s", path, why.text);
+            return ht_fail(err, HT_BAD_INPUT, "%.400s: is not a supervisor's state: %.160s", path,
+                           *why.text ? why.text : "expected an object");
         }
     } else {
         j.root = json_pack("{s:i,s:i,s:i,s:i,s:[],s:[]}", "incarnation", 0, "faults_met", 0, "saved", -1, "safe", -1,

@@ -104,6 +104,10 @@ START_TEST(the_journal_goes_on)
     ck_assert_int_eq(system(command), 0);
     ck_assert_int_eq(ht_journal_open(dir, &err, &j), HT_BAD_INPUT);
     ck_assert_msg(strstr(err.text, "is not a supervisor's state"), "%s", err.text);
+    snprintf(command, sizeof(command), "echo '[]' > %s/state.json", dir);
+    ck_assert_int_eq(system(command), 0);
+    ck_assert_int_eq(ht_journal_open(dir, &err, &j), HT_BAD_INPUT);
+    ck_assert_msg(strstr(err.text, "is not a supervisor's state: expected an object"), "%s", err.text);
     snprintf(command, sizeof(command), "rm -r %s", dir);
     ck_assert_int_eq(system(command), 0);
 }
