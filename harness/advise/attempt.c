@@ -33,13 +33,23 @@ void ht_way_apply(const struct ht_search *s, const struct ht_way *way, struct ht
     if (*way->set && o->plan.n_set < HT_MAX_SET) o->plan.set[o->plan.n_set++] = way->set;
 }
 
-/* Returns the batch on so many cards: what was asked for, or 64; raised to a multiple of the cards where each takes an
-   equal part. */
+/* Returns an equal part of the default batch: a power of two up to 8, else a multiple of 8. Three cards that had 22 sequences
+   each could take them in micro-batches of 2 at most. */
+static int64_t default_part(int64_t n_gpus)
+{
+    int64_t part = 1;
+    while (part < 8 && part * n_gpus < HT_ADVISE_BATCH) part *= 2;
+    return part < 8 ? part : (HT_ADVISE_BATCH + 8 * n_gpus - 1) / (8 * n_gpus) * 8;
+}
+
+/* Returns the batch on so many cards: what was asked for, raised to a multiple of the cards where each takes an equal part;
+   or about 64. */
 static int64_t batch_for(const struct ht_search *s, const struct ht_system *system, int64_t n_gpus)
 {
-    int64_t asked = s->options->request.batch ? s->options->request.batch : HT_ADVISE_BATCH;
+    int64_t asked = s->options->request.batch;
     bool equal = system->division == HT_EQUAL_REPLICAS || system->division == HT_SHARED_STATES;
-    return equal ? (asked + n_gpus - 1) / n_gpus * n_gpus : asked;
+    if (!equal) return asked ? asked : HT_ADVISE_BATCH;
+    return asked ? (asked + n_gpus - 1) / n_gpus * n_gpus : default_part(n_gpus) * n_gpus;
 }
 
 /* ---- skipping -------------------------------------------------------------------------------------------------- */

@@ -4,6 +4,7 @@
 #include "common/base/array.h"
 #include "common/base/interrupt.h"
 #include "harness/result/evaluate.h"
+#include "harness/result/heading.h"
 #include "harness/result/provenance.h"
 #include "harness/run/registry.h"
 
@@ -271,6 +272,7 @@ json_t *ht_advice_json(const struct ht_advice *a, const struct ht_scenario *s, s
     json_object_set_new(root, "changes", changes_json(a));
     json_object_set_new(root, "refused", refused_json(a));
     add_memory(a, s, root);
+    ht_host_path_json(s, root);
     if (!a->n_best || add_detail(a, root, err) == HT_OK) return root;
     json_decref(root);
     return NULL;

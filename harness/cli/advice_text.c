@@ -274,6 +274,11 @@ void ht_advice_print(const json_t *root)
         snprintf(line, sizeof(line), "Cluster: %s", said(root, "cluster_source"));
         print_wrapped(line, "", "");
     }
+    if (json_is_string(json_object_get(root, "host_path_note"))) {
+        snprintf(line, sizeof(line), "%s%s", said(root, "host_path_note"),
+                 json_is_true(json_object_get(root, "through_host_assumed")) ? "; --through-host takes yours" : "");
+        print_wrapped(line, "", "");
+    }
     if (!first) {
         printf(json_is_true(json_object_get(root, "complete")) ? "\nNothing here trains this model.\n"
                                                                : "\nNothing was found yet.\n");

@@ -72,7 +72,7 @@ const struct ht_command ht_cmd_advise = {
         "find the fastest way to train a model on one's own GPUs"
         "\vSearches the system, the micro-batch and which of the cards to use; says what the plan does with each card, "
         "what a further card, disk, or more memory would bring, and which cards are better left out. The batch is 64 "
-        "sequences if --batch does not say otherwise. For example:\n\n"
+        "sequences if --batch does not say otherwise, or a little more where cards take equal parts. For example:\n\n"
         "  hetbench advise --model llama-13b --gpus rtx4090:2 --ram 128GB --ssd 990-pro-2tb:2",
     .example = "hetbench advise --model llama-7b --gpus rtx4090:2 --ram 128GB",
     .groups = HT_OPT_ADVISE | HT_OPT_MODEL | HT_OPT_SCENARIO | HT_OPT_SIM | HT_OPT_PLOT,

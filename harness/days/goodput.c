@@ -80,13 +80,36 @@ static void take_back(struct state *x, int64_t step)
     x->out->lost_steps += x->reached - step;
     while (end > step) {
         struct pace *p = &x->paces[x->n_paces - 1];
-        int64_t first = p->first > step ? p->first : step, ns = (end - first) * p->step_ns;
+        int64_t first = p->first > step ? p->first : step, ns = (end - first) * p->step_ns - p->cut_ns;
+        p->cut_ns = 0;
         spend(x, HT_DAY_USEFUL, -ns);
         spend(x, HT_DAY_LOST, ns);
         end = first;
         if (p->first >= step) x->n_paces--;
     }
     x->reached = step;
+}
+
+/* Takes back time that the last change booked beyond now: its save, and before that the end of its step, which may have
+   been lost since. */
+static void unspend(struct state *x, int64_t ns)
+{
+    int64_t stop = ns < x->stop_ns ? ns : x->stop_ns;
+    spend(x, HT_DAY_STALLS, -stop);
+    x->stop_ns -= stop;
+    if (ns == stop) return;
+    bool lost = x->reached < x->stop_step;
+    if (!lost) x->paces[x->n_paces - 1].cut_ns += ns - stop;
+    spend(x, lost ? HT_DAY_LOST : HT_DAY_USEFUL, stop - ns);
+}
+
+/* Books what there was of a wait: one behind a change begins when its save has ended. */
+static void end_wait(struct state *x)
+{
+    if (x->now >= x->begun)
+        spend(x, HT_DAY_WAITING, x->now - x->begun);
+    else
+        unspend(x, x->begun - x->now);
 }
 
 /* ---- a run ------------------------------------------------------------------------------------------------------ */
@@ -142,7 +165,7 @@ static struct progress progress_at(const struct rhythm *r, int64_t ns)
 static void end_run(struct state *x, struct progress p, const struct rhythm *r)
 {
     int64_t done_ns = p.steps * r->step_ns, ns = x->now - x->begun;
-    struct pace pace = {x->begin_step, r->step_ns};
+    struct pace pace = {x->begin_step, r->step_ns, 0};
     HT_PUSH(x->paces, x->n_paces, x->paces_cap, pace);
     spend(x, HT_DAY_USEFUL, done_ns);
     spend(x, HT_DAY_LOST, p.rest_ns);
@@ -232,7 +255,7 @@ static void book_start(struct state *x)
     relaunch -= cut, left -= cut;
     cut = left < plan ? left : plan;
     plan -= cut, left -= cut;
-    spend(x, HT_DAY_STALLS, -left); /* of the save before it, which was booked whole */
+    unspend(x, left);
     spend(x, HT_DAY_PLANNING, plan);
     spend(x, HT_DAY_RELAUNCH, relaunch);
     spend(x, HT_DAY_LOADING, load);
@@ -301,6 +324,8 @@ static enum ht_status change(struct state *x, const struct ht_planned *plan, boo
     if (x->policy->source == HT_FROM_REMOTE) set_saved(&x->remote, x->reached, x->plan, x->nodes);
     saved += llround(x->s->times.measured.stop_s * HT_NS_OF_S);
     spend(x, HT_DAY_STALLS, saved - end);
+    x->stop_ns = saved - end + (since - x->begun < r.first_ns ? end - since : 0);
+    x->stop_step = x->reached;
     x->now = saved;
     if (plan) return start(x, plan, true, since);
     take_plan(x, NULL, NULL);
@@ -321,7 +346,7 @@ static enum ht_status reconsider(struct state *x)
 {
     const struct ht_planned *plan;
     if (x->phase == WAITING) {
-        spend(x, HT_DAY_WAITING, x->now - x->begun);
+        end_wait(x);
         return recover(x, x->now);
     }
     bool forced = is_leaving(x);
@@ -407,7 +432,10 @@ static void close_day(struct state *x)
     } else if (x->phase == STARTING) {
         book_start(x);
     } else {
-        spend(x, x->phase == WAITING ? HT_DAY_WAITING : HT_DAY_DETECTION, x->now - x->begun);
+        if (x->phase == WAITING)
+            end_wait(x);
+        else
+            spend(x, HT_DAY_DETECTION, x->now - x->begun);
         take_back(x, newest_step(x));
     }
 }

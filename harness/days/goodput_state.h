@@ -22,9 +22,9 @@ struct saved {
     int32_t *nodes; /* [fleet's nodes] */
 };
 
-/* Steps from `first` on took so long each. */
+/* Steps from `first` on took so long each, the last of them `cut_ns` less (unspend). */
 struct pace {
-    int64_t first, step_ns;
+    int64_t first, step_ns, cut_ns;
 };
 
 struct state {
@@ -46,6 +46,7 @@ struct state {
     const struct ht_planned *plan; /* that runs or starts */
     int32_t *nodes;                /* [its fleet's nodes] */
     int64_t begun, begin_step;     /* of the run */
+    int64_t stop_ns, stop_step;    /* what the last change booked as stalls; the step that it saved */
     struct saved local, remote;
     int64_t reached; /* steps done */
     struct pace *paces;

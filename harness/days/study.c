@@ -100,28 +100,35 @@ enum ht_status ht_study_read_drawn(const char *flag, char *text, struct ht_error
                  {"noticed", &noticed, 0, 1}, {"seed", &seed, 0, 1e15}};
     const char *instance = "";
     char *save = NULL;
+    unsigned given = 0;
     for (char *w = strtok_r(text, ",", &save); w; w = strtok_r(NULL, ",", &save)) {
         char *equals = strchr(w, '=');
         size_t i = 0;
         struct ht_error why;
         if (!equals) return ht_fail(err, HT_BAD_INPUT, "%s: '%.60s' has no value; expected NAME=VALUE", flag, w);
         *equals = 0;
-        if (!strcmp(w, "instance")) {
-            instance = equals + 1;
-            continue;
-        }
         while (i < HT_COUNT(names) && strcmp(names[i].name, w) != 0) i++;
-        if (i == HT_COUNT(names))
+        bool names_instance = !strcmp(w, "instance");
+        if (i == HT_COUNT(names) && !names_instance)
             return ht_fail(
                 err, HT_BAD_INPUT,
                 "%s: unknown name '%.60s'; expected nodes, hours, rate, burst, absent, notice, noticed, seed "
                 "or instance",
                 flag, w);
+        if (given & 1U << i) return ht_fail(err, HT_BAD_INPUT, "%s: %s is given twice; expected it once", flag, w);
+        given |= 1U << i;
+        if (names_instance) {
+            instance = equals + 1;
+            continue;
+        }
         if (ht_parse_real(HT_REAL, equals + 1, strlen(equals + 1), &why, names[i].value) != HT_OK)
             return ht_fail(err, HT_BAD_INPUT, "%s: %s: %.900s", flag, w, why.text);
         if (!(*names[i].value >= names[i].min && *names[i].value <= names[i].max))
             return ht_fail(err, HT_BAD_INPUT, "%s: %s is %s; expected %g to %g", flag, w, equals + 1, names[i].min,
                            names[i].max);
+        bool whole = names[i].value == &nodes || names[i].value == &seed;
+        if (whole && *names[i].value != floor(*names[i].value))
+            return ht_fail(err, HT_BAD_INPUT, "%s: %s is %s; expected a whole number", flag, w, equals + 1);
     }
     if (strlen(instance) >= HT_SPOT_NAME)
         return ht_fail(err, HT_BAD_INPUT, "%s: the instance's name is too long", flag);

@@ -529,6 +529,9 @@ static enum ht_status open_members(struct supervisor *s, struct ht_error *err)
     if (status != HT_OK) return status;
     ht_members_init(&s->members, scenario.cluster, s->o->elastic.hosts, (double)s->o->elastic.rejoin_s);
     ht_scenario_free(&scenario);
+    if (s->o->elastic.least > s->members.n)
+        return ht_fail(err, HT_BAD_INPUT, "--least: %lld nodes can never be there; expected at most the cluster's %d",
+                       (long long)s->o->elastic.least, s->members.n);
     return ht_members_ask(&s->members, err);
 }
 

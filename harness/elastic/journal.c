@@ -30,7 +30,8 @@ enum ht_status ht_journal_open(const char *folder, struct ht_error *err, struct 
         if (!json_is_object(j.root)) {
             json_decref(j.root);
             close(j.lock);
-            return ht_fail(err, HT_BAD_INPUT, "%.400s: is not a supervisor's state: %.160s", path, why.text);
+            return ht_fail(err, HT_BAD_INPUT, "%.400s: is not a supervisor's state: %.160s", path,
+                           *why.text ? why.text : "expected an object");
         }
     } else {
         j.root = json_pack("{s:i,s:i,s:i,s:i,s:[],s:[]}", "incarnation", 0, "faults_met", 0, "saved", -1, "safe", -1,
@@ -85,12 +86,17 @@ json_t *ht_journal_list(const struct ht_journal *j, const char *key)
     return json_object_get(j->root, key);
 }
 
-/* Copies an error's text without its digits. */
-static void without_numbers(const char *text, char *out, size_t cap)
+/* Copies an error's text without its digits and its paths: a full disk stops another file each time. */
+static void without_names(const char *text, char *out, size_t cap)
 {
     size_t n = 0;
-    for (; *text && n + 1 < cap; text++)
-        if (*text < '0' || *text > '9') out[n++] = *text;
+    while (*text) {
+        size_t word = strcspn(text, " ") + 1, length = strnlen(text, word);
+        bool path = memchr(text, '/', length) != NULL;
+        for (size_t i = 0; i < length && !path && n + 1 < cap; i++)
+            if (text[i] < '0' || text[i] > '9') out[n++] = text[i];
+        text += length;
+    }
     out[n] = '\0';
 }
 
@@ -99,7 +105,7 @@ int64_t ht_journal_fail(struct ht_journal *j, int64_t step, const char *error)
     char text[512];
     const json_t *last = json_object_get(j->root, "failures");
     const char *was = json_string_value(json_object_get(last, "error"));
-    without_numbers(error, text, sizeof(text));
+    without_names(error, text, sizeof(text));
     bool same = was && !strcmp(was, text) && json_integer_value(json_object_get(last, "step")) == step;
     int64_t n = same ? (int64_t)json_integer_value(json_object_get(last, "n")) + 1 : 1;
     json_object_set_new(

@@ -74,7 +74,7 @@ const char *ht_host_path_note(const struct ht_scenario *s, char buf[HT_HEADING_T
     return buf;
 }
 
-static void add_host_path(const struct ht_scenario *s, json_t *root)
+void ht_host_path_json(const struct ht_scenario *s, json_t *root)
 {
     const struct ht_machine *m = staging_node(s->cluster);
     char note[HT_HEADING_TEXT];
@@ -189,7 +189,7 @@ json_t *ht_scenario_json(const struct ht_scenario *s, enum ht_division division)
     json_object_set_new(root, "parallelism",
                         json_string(ht_scenario_ranks(s) > 1 ? parallelisms[division].name : "none"));
     json_object_set_new(root, "rate_note", *ht_rate_note(s, note) ? json_string(note) : json_null());
-    add_host_path(s, root);
+    ht_host_path_json(s, root);
     add_control(s, root);
     return root;
 }

@@ -25,6 +25,9 @@ const char *ht_rate_note(const struct ht_scenario *s, char buf[HT_HEADING_TEXT])
    Returns buf. */
 const char *ht_host_path_note(const struct ht_scenario *s, char buf[HT_HEADING_TEXT]);
 
+/* Adds the same to an object, as "host_path_note", "through_host_bytes_per_s" and "through_host_assumed". */
+void ht_host_path_json(const struct ht_scenario *s, json_t *root);
+
 /* Returns the system's title for the scenario's number of devices. */
 const char *ht_system_title(const struct ht_system *system, const struct ht_scenario *s);
 

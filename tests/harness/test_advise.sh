@@ -52,6 +52,18 @@ assert "--ssds 0" in command and "--host-memory 32000000000B" in command and "--
 assert "--ranks 3" in command or "--only rtx4090:" in command or "--only t4:1" in command, command
 PY
 
+# A rate that was measured on another machine is named, one's own is not.
+mini=(advise --model gpt2-124m --gpus rtx4090:2 --ram 64GB --systems ddp)
+run 0 "${mini[@]}"
+tr '\n' ' ' <out | grep -q 'rings at 5.2 GB/s (assumed: measured on another machine); --through-host takes yours' || fail "$(cat out)"
+run 0 "${mini[@]}" --through-host 8GB/s
+{ grep -q 'rings at 8 GB/s$' out && ! grep -q 'another machine' out; } || fail "$(cat out)"
+
+# Equal parts of the default batch can be cut into micro-batches: 64 over three cards would be 22 each, in twos at most.
+run 0 advise --model llama-7b --gpus rtx4090:3 --ram 128GB --systems stronghold_ckpt --json
+[ "$(json out '[d["best"][0]["batch"], d["best"][0]["micro_batch"]]')" = '[72, 8]' ] ||
+    fail "three cards: $(json out 'd["best"][0]')"
+
 # Where cards are better left out, changes are tried without them, too: more memory never slows.
 run 0 advise --model gpt2-124m --cluster cephalo-a --only p40:2,l4 --batch 8 --systems cephalo,fsdp,dapple --json
 "$python" - <<'PY' || fail "a change of a machine whose best plan leaves cards out: $(json out 'd["best"][0], d["changes"]')"

@@ -113,6 +113,7 @@ refused 1 "3 times in a row after step [0-9]+: .*No space left on device" elasti
 run 0 elastic fsdp "${common[@]}" --store full --steps 4 --every 2
 refused 2 "full: was made with --batch 12; this run has 24" elastic fsdp "${common[@]}" --batch 24 --store full --steps 6 --json
 refused 2 "elastic: --store DIR is missing" elastic fsdp "${common[@]}"
+refused 2 "--least: 5 nodes can never be there; expected at most the cluster's 4$" elastic fsdp "${common[@]}" --store x --least 5
 refused 2 "elastic: --only-nodes is the supervisor's own" elastic fsdp "${common[@]}" --store x --only-nodes 0
 refused 2 "--inject 'disk:1:2': expected KIND:STEP:NUMBER" elastic fsdp "${common[@]}" --store x --inject disk:1:2
 printf "a b\n" >bad

@@ -15,11 +15,20 @@ refused 2 "--speeds: 1 is not above the value before; expected rising values$" g
 refused 2 "--price: 'p3.2xlarge' has no price; expected INSTANCE=USD, by the hour$" goodput "${small[@]}" --trace oobleck-p3 --price p3.2xlarge
 refused 2 "--price: cluster 'spot-instances' has no node with 'instance: p9'$" goodput "${small[@]}" --trace oobleck-p3 --price p9=1
 refused 2 "--draw: burst is 0; expected 1 to 4096$" goodput "${small[@]}" --draw burst=0
+refused 2 "--draw: nodes is given twice; expected it once$" goodput "${small[@]}" --draw nodes=8,nodes=9
+refused 2 "--draw: unknown name 'node'; expected nodes" goodput "${small[@]}" --draw instance=p3.2xlarge,node=8
+refused 2 "--draw: nodes is 3.7; expected a whole number$" goodput "${small[@]}" --draw nodes=3.7
 refused 2 "--model is missing" goodput --trace oobleck-p3
 refused 2 "unknown model 'gpt-minx'" goodput --model gpt-minx --trace oobleck-p3
 printf 'time_s,node,event\n0,a,joined\n1,b,lost\n' >bad.csv
 refused 2 "bad.csv:3: key 'node': 'b' has not joined; expected a node that has$" goodput "${small[@]}" --trace bad.csv
 refused 2 "none.csv: cannot be opened; expected a spot trace \(CSV\)$" goodput "${small[@]}" --trace none.csv
+
+# No part of a day is negative where nodes are lost while a step of a change, as long as a recovery, still runs.
+run 0 goodput --model gpt-mini --cluster "$root/tests/data/spot-mini.yaml" --batch 16 --micro-batch 1 --seq 16 --iterations 2 --warmup 1 \
+    --draw nodes=8,hours=1,rate=10,instance=mini --json
+[ "$(json out 'min(min(p["seconds"].values()) for p in d["policies"]) > -1e-6, max(abs(sum(p["seconds"].values()) - 3600 * d["hours"]) for p in d["policies"]) < 1e-3')" = "(True, True)" ] ||
+    fail "a part of a day is negative, or its parts are not the day: $(json out '[p["seconds"] for p in d["policies"]]')"
 
 # A drawn trace is the same each time, and from its file.
 drawn=nodes=4,hours=2,rate=3,burst=1.5,absent=400,notice=120,noticed=0.5,instance=p3.2xlarge

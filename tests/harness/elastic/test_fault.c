@@ -89,6 +89,9 @@ START_TEST(the_journal_goes_on)
     ck_assert_int_eq(ht_journal_fail(&j, 7, "rank 1 (process 4711) is gone"), 1);
     ck_assert_int_eq(ht_journal_fail(&j, 7, "rank 1 (process 12) is gone"), 2);
     ck_assert_int_eq(ht_journal_fail(&j, 8, "rank 1 (process 12) is gone"), 1);
+    ck_assert_int_eq(ht_journal_fail(&j, 8, "run/step-2.18ec0f/unit-0001.safetensors: no space left"), 1);
+    ck_assert_int_eq(ht_journal_fail(&j, 8, "run/step-2.18fa0c/rank-0001.json: no space left"), 2); /* nor do files */
+    ck_assert_int_eq(ht_journal_fail(&j, 8, "rank 1 is gone"), 1);
     ck_assert_int_eq(ht_journal_fail(&j, 8, "no space left"), 1);
     ht_journal_set(&j, "incarnation", 3);
     ck_assert_int_eq(ht_journal_write(&j, &err), HT_OK);
@@ -101,6 +104,10 @@ START_TEST(the_journal_goes_on)
     ck_assert_int_eq(system(command), 0);
     ck_assert_int_eq(ht_journal_open(dir, &err, &j), HT_BAD_INPUT);
     ck_assert_msg(strstr(err.text, "is not a supervisor's state"), "%s", err.text);
+    snprintf(command, sizeof(command), "echo '[]' > %s/state.json", dir);
+    ck_assert_int_eq(system(command), 0);
+    ck_assert_int_eq(ht_journal_open(dir, &err, &j), HT_BAD_INPUT);
+    ck_assert_msg(strstr(err.text, "is not a supervisor's state: expected an object"), "%s", err.text);
     snprintf(command, sizeof(command), "rm -r %s", dir);
     ck_assert_int_eq(system(command), 0);
 }
