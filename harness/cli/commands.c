@@ -108,11 +108,22 @@ static enum ht_status manual(int argc, char **argv, struct ht_error *err)
     return HT_OK;
 }
 
+/* hetbench help [COMMAND] */
+static enum ht_status help_about(int argc, char **argv, struct ht_error *err)
+{
+    struct ht_options ignored;
+    if (argc < 3) return help(), HT_OK;
+    const struct ht_command *command = find(argv[2]);
+    if (!command) return unknown(argv[2], err);
+    char flag[] = "--help", *asked[] = {argv[0], argv[2], flag, NULL};
+    return ht_options_parse(command, 3, asked, err, &ignored);
+}
+
 /* Answers what is asked of the program as a whole. */
 static enum ht_status about(int argc, char **argv, struct ht_error *err)
 {
     const char *what = argv[1];
-    if (!strcmp(what, "--help") || !strcmp(what, "-h") || !strcmp(what, "help")) return help(), HT_OK;
+    if (!strcmp(what, "--help") || !strcmp(what, "-h") || !strcmp(what, "help")) return help_about(argc, argv, err);
     if (!strcmp(what, "--version")) return print_version(), HT_OK;
     if (!strcmp(what, "--man")) return manual(argc, argv, err);
     if (strcmp(what, "--completion") != 0) return unknown(what, err);

@@ -19,6 +19,8 @@ for command in "${commands[@]}"; do
     cp out long
     run 0 "$command" -h
     cmp -s long out || fail "$command -h is not $command --help"
+    run 0 help "$command"
+    cmp -s long out || fail "help $command is not $command --help"
     # argp indents an option wrongly after some lengths of the text before it: another wording helps.
     ! grep -qE '^ {30,}-' out || fail "$command --help has an option out of its column: $(grep -E '^ {30,}-' out)"
 done

@@ -193,7 +193,7 @@ static enum ht_status read_header(struct parser *p, char *line)
 static enum ht_status read_line(struct parser *p, char *line)
 {
     char *words[COLUMNS], expected[64];
-    if (p->line == 1) return read_header(p, line);
+    if (!p->n_columns) return read_header(p, line);
     int n = split(line, words);
     snprintf(expected, sizeof(expected), "has %s columns; expected %d", n < p->n_columns ? "too few" : "too many",
              p->n_columns);
@@ -206,7 +206,7 @@ enum ht_status ht_spot_trace_parse(const char *text, size_t bytes, const char *n
     struct parser p = {.name = name, .trace = out, .err = err};
     enum ht_status status = HT_OK;
     *out = (struct ht_spot_trace){0};
-    for (size_t at = 0; at < bytes && !status;) {
+    for (size_t at = bytes >= 3 && !memcmp(text, "\xef\xbb\xbf", 3) ? 3 : 0; at < bytes && !status;) {
         const char *end = memchr(text + at, '\n', bytes - at);
         size_t n = end ? (size_t)(end - text) - at : bytes - at, kept = n;
         char line[512];
@@ -219,7 +219,7 @@ enum ht_status ht_spot_trace_parse(const char *text, size_t bytes, const char *n
         if (status) break;
         memcpy(line, text + at, kept);
         line[kept] = 0;
-        status = read_line(&p, line);
+        if (kept) status = read_line(&p, line);
         at += n + 1;
     }
     if (!status && !out->n_events)

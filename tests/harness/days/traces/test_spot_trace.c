@@ -17,9 +17,10 @@ START_TEST(reads_a_file)
 {
     struct ht_error err;
     struct ht_spot_trace t;
-    ck_assert_int_eq(
-        parse("time_s,node,event,instance\r\n0,a,joined,x\n212.5,b,joined,y\n300,a,notice,x\n300,a,lost,x", &err, &t),
-        HT_OK);
+    ck_assert_int_eq(parse("\xef\xbb\xbftime_s,node,event,instance\r\n\r\n0,a,joined,x\n\n212.5,b,joined,y\n300,a,"
+                           "notice,x\n300,a,lost,x",
+                           &err, &t),
+                     HT_OK);
     ck_assert_uint_eq(t.n_events, 4);
     ck_assert_uint_eq(t.n_nodes, 2);
     ck_assert_int_eq(t.events[1].time_ns, 212500000000);
