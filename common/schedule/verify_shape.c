@@ -47,10 +47,18 @@ static enum ht_status check_header(const struct ht_schedule *s, struct ht_error 
     return HT_OK;
 }
 
+/* Returns true if a label is surely right: most are about a unit and a micro-batch. */
+static inline bool is_plain(const struct ht_schedule *s, const struct ht_label *l)
+{
+    return l->unit >= 0 && l->n_units >= 1 && l->n_units <= HT_MAX_UNITS && l->n_units <= s->n_units - l->unit &&
+           !(l->sub_ops & ~HT_ALL_SUB_OPS) && l->micro_batch >= -1 && l->micro_batch < s->n_micro_batches;
+}
+
 /* Writes into `why` what is wrong with a label; "" if nothing is. */
 static enum ht_status check_label(const struct ht_schedule *s, const struct ht_label *l, char *why, size_t n)
 {
     why[0] = 0;
+    if (is_plain(s, l)) return HT_OK;
     if (l->unit < -1 || (s->n_units > 0 && l->unit >= s->n_units))
         snprintf(why, n, "is about unit %d; the schedule has %d units", l->unit, s->n_units);
     else if (l->unit >= 0 && (l->n_units < 1 || l->n_units > HT_MAX_UNITS))
