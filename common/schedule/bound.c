@@ -65,22 +65,30 @@ static void collect(const struct ht_schedule *s, struct lives *lives)
 /* An instance of a lane that makes something in a space, in order of position; the bound is the largest sum over
    these. */
 struct site {
-    int32_t x;
+    int32_t x, position;
     int64_t change; /* bytes of what can be live from here on, but not at the site before */
 };
+
+/* Returns true if x has surely ended when `other` is granted. On a FIFO lane, with this column, that is at `position` or behind it. */
+static inline bool has_ended(const struct ht_order *o, int32_t x, int32_t other, int32_t column, int32_t position)
+{
+    if (o->position[other] < 0) return ht_order_is_before(o, x, other);
+    return ht_order_after(o, x)[column] <= position;
+}
 
 /* Returns how many of n sites of a FIFO lane, from the first on, have surely ended when `other` is granted; it is at
    least `low`. It doubles its steps from there, since the sites' rows of `after` lie far apart. */
 static int32_t count_ended(const struct ht_order *o, const struct site *sites, int32_t n, int32_t other, int32_t low)
 {
-    int32_t high = low;
-    for (int32_t step = 1; high < n && ht_order_is_before(o, sites[high].x, other); step *= 2) {
+    int32_t high = low, lane = ht_order_lane(o, other), column = o->column[lane];
+    int32_t position = o->position[other] < 0 ? -1 : o->position[other] - ht_order_lead(o, lane);
+    for (int32_t step = 1; high < n && has_ended(o, sites[high].x, other, column, position); step *= 2) {
         low = high + 1;
         high = n - low > step ? low + step : n;
     }
     while (low < high) {
         int32_t middle = (low + high) / 2;
-        if (ht_order_is_before(o, sites[middle].x, other))
+        if (has_ended(o, sites[middle].x, other, column, position))
             low = middle + 1;
         else
             high = middle;
@@ -88,14 +96,24 @@ static int32_t count_ended(const struct ht_order *o, const struct site *sites, i
     return low;
 }
 
-/* Returns how many of n sites of a FIFO lane, from the first on, are granted before `other` has surely ended. */
-static int32_t count_granted(const struct ht_order *o, const struct site *sites, int32_t n, int32_t other)
+/* Returns how many of n sites of a FIFO lane, from the first on, are granted before `other` has surely ended. It doubles its steps
+   from `guess` on, down or up. */
+static int32_t count_granted(const struct ht_order *o, const struct site *sites, int32_t n, int32_t other,
+                             int32_t guess)
 {
-    int32_t lane = ht_order_lane(o, sites[0].x), low = 0, high = n;
+    int32_t lane = ht_order_lane(o, sites[0].x), low = guess, high = guess;
     int32_t first = ht_order_after(o, other)[o->column[lane]], lead = ht_order_lead(o, lane);
+    for (int32_t step = 1; low > 0 && sites[low - 1].position - lead >= first; step *= 2) {
+        high = low - 1;
+        low = high > step ? high - step : 0;
+    }
+    for (int32_t step = 1; high < n && sites[high].position - lead < first; step *= 2) {
+        low = high + 1;
+        high = n - low > step ? low + step : n;
+    }
     while (low < high) {
         int32_t middle = (low + high) / 2;
-        if (o->position[sites[middle].x] - lead < first)
+        if (sites[middle].position - lead < first)
             low = middle + 1;
         else
             high = middle;
@@ -104,12 +122,14 @@ static int32_t count_granted(const struct ht_order *o, const struct site *sites,
 }
 
 /* Returns the largest sum at the sites of a FIFO lane. A tensor can be live at consecutive sites: not before it can
-   have been made, nor after it must have been freed. So each life is two changes. ended: [n_lanes] scratch, for each
-   FIFO lane the sites that had ended at the last life which the lane began; lives come in the order of their lanes. */
+   have been made, nor after it must have been freed. So each life is two changes. Scratch, [n_lanes]: ended, for each FIFO lane
+   the sites that had ended at the last life which the lane began; lives come in the order of their lanes. granted: those that were
+   granted before the last life which the lane ended. */
 static int64_t most_on_fifo(const struct ht_order *o, const struct lives *l, struct site *sites, int32_t n,
-                            int32_t *ended)
+                            int32_t *ended, int32_t *granted)
 {
     int64_t live = 0, most = 0;
+    memset(granted, 0, sizeof *granted * (size_t)o->s->n_lanes);
     memset(ended, 0, sizeof *ended * (size_t)o->s->n_lanes);
     for (int32_t k = 0; k < l->n; k++) {
         const struct life *t = &l->rows[k];
@@ -119,7 +139,11 @@ static int64_t most_on_fifo(const struct ht_order *o, const struct lives *l, str
             begin = count_ended(o, sites, n, t->from, o->position[t->from] >= 0 ? *known : 0);
             *known = begin;
         }
-        int32_t end = t->to < 0 ? n : count_granted(o, sites, n, t->to);
+        int32_t end = n;
+        if (t->to >= 0) {
+            int32_t *guess = &granted[ht_order_lane(o, t->to)];
+            end = *guess = count_granted(o, sites, n, t->to, *guess);
+        }
         if (begin >= end) continue;
         sites[begin].change += t->bytes;
         if (end < n) sites[end].change -= t->bytes;
@@ -309,7 +333,7 @@ static int64_t bound_of(const struct ht_order *o, const struct lives *l, int64_t
     const struct ht_schedule *s = o->s;
     struct site *sites = HT_NEW_ARRAY(struct site, l->n);
     bool *done = HT_NEW_ARRAY(bool, s->n_lanes);
-    int32_t *ended = HT_NEW_ARRAY(int32_t, s->n_lanes);
+    int32_t *ended = HT_NEW_ARRAY(int32_t, s->n_lanes), *granted = HT_NEW_ARRAY(int32_t, s->n_lanes);
     int64_t most = 0;
     for (int32_t i = 0; i < l->n; i++) most += l->rows[i].from < 0 ? l->rows[i].bytes : 0;
     for (int32_t i = 0; i < l->n; i++) {
@@ -318,15 +342,17 @@ static int64_t bound_of(const struct ht_order *o, const struct lives *l, int64_t
         done[lane] = true;
         for (int32_t k = i; k < l->n; k++) {
             int32_t x = l->rows[k].from;
-            if (ht_order_lane(o, x) == lane && (n == 0 || sites[n - 1].x != x)) sites[n++] = (struct site){x, 0};
+            if (ht_order_lane(o, x) == lane && (n == 0 || sites[n - 1].x != x))
+                sites[n++] = (struct site){x, o->position[x], 0};
         }
-        int64_t found =
-            s->lanes[lane].order == HT_FIFO ? most_on_fifo(o, l, sites, n, ended) : most_on_priority(o, l, sites, n);
+        int64_t found = s->lanes[lane].order == HT_FIFO ? most_on_fifo(o, l, sites, n, ended, granted)
+                                                        : most_on_priority(o, l, sites, n);
         if (found > most) most = found;
     }
     free(sites);
     free(done);
     free(ended);
+    free(granted);
     return most < capacity ? most : capacity;
 }
 
