@@ -204,11 +204,23 @@ static void add_activations_of_half(struct ht_draft *g, int32_t u, int32_t j)
         if (kept >> s & 1) g->a[at][s] = row;
 }
 
+/* Returns the bytes that the passes of a whole unit keep; mostly those of the last one of this kind. */
+static int64_t kept_bytes(struct ht_draft *g, int32_t u)
+{
+    const struct ht_scenario *sc = g->scenario;
+    struct ht_draft_scratch *known = &g->state->kept[ht_draft_kind(g, u)];
+    int32_t unit = ht_draft_unit(g, u);
+    if (known->scenario != sc)
+        *known = (struct ht_draft_scratch){
+            .scenario = sc,
+            .bytes = ht_unit_activation_bytes(&sc->model, unit, g->micro_batch, sc->seq, sc->numerics.param)};
+    return known->bytes;
+}
+
 static void add_activations(struct ht_draft *g, int32_t u, int32_t j)
 {
     const struct ht_scenario *sc = g->scenario;
-    int32_t unit = ht_draft_unit(g, u), at = ht_draft_at(g, u, j), rank = holder(g, u);
-    int64_t kept = ht_unit_activation_bytes(&sc->model, unit, g->micro_batch, sc->seq, sc->numerics.param);
+    int32_t at = ht_draft_at(g, u, j), rank = holder(g, u);
     if (beside(g, rank, u, j) < 0) return;
     if (ht_is_half(ht_draft_sub_ops(g, u))) {
         add_activations_of_half(g, u, j);
@@ -217,7 +229,7 @@ static void add_activations(struct ht_draft *g, int32_t u, int32_t j)
     g->x[at] = add_stream(g, HT_CHECKPOINT, u, j, beside(g, forward_rank(g, u), u, j));
     g->dx[at] = add_stream(g, HT_ACT_GRAD, u, j, beside(g, rank, u, j));
     if (!passes(g, rank, j)) return;
-    int32_t row = add(g, HT_ACTIVATION, u, j, kept, rank);
+    int32_t row = add(g, HT_ACTIVATION, u, j, kept_bytes(g, u), rank);
     for (int s = 0; s < HT_N_SUB_OPS; s++) g->a[at][s] = row;
     if (u == g->n_units - 1)
         g->logits[j] = add(g, HT_LOGITS, u, j, ht_logits_bytes(&sc->model, g->micro_batch, sc->seq), rank);

@@ -11,7 +11,7 @@
         -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1                                                 \
     }
 
-/* Scratch of a pass over a kind of unit. */
+/* Scratch of a pass over a kind of unit, or what it keeps. */
 struct ht_draft_scratch {
     const struct ht_scenario *scenario; /* with the model, or the part of it; NULL: none known */
     unsigned sub_ops;
@@ -42,6 +42,7 @@ struct ht_draft_state {
 
     struct ht_draft_scratch scratch[HT_UNIT_HEAD + 1]
                                    [2]; /* of the last passes over each kind of unit, forward and backward */
+    struct ht_draft_scratch kept[HT_UNIT_HEAD + 1]; /* by the last whole unit of each kind */
 
     struct ht_blocking_edges edges;
     bool ends_blocked; /* the mark of these is to be set to the iteration's last op */

@@ -2,6 +2,7 @@
 #include "common/draft/pipe_internal.h"
 
 #include "common/base/array.h"
+#include "common/base/minmax.h"
 #include "common/draft/fold.h"
 #include "common/schedule/build.h"
 #include "common/schedule/merge.h"
@@ -132,38 +133,57 @@ static void end_pass(struct ht_pipe *g, int32_t rank, const struct ht_pipe_pass 
 
 /* The begin or the end of a pass. */
 struct event {
-    int64_t time;
+    int64_t order; /* twice the time, + 1 if it begins: what ends goes first */
     const struct ht_pipe_pass *pass;
-    bool begins;
 };
 
-static int by_time(const void *x, const void *y)
+/* Lists the begin and the end of all passes: forwards first, by stages and micro-batches. */
+static void list_events(const struct ht_pipe *g, struct event *events)
 {
-    const struct event *a = x, *b = y;
-    const struct ht_pipe_pass *p = a->pass, *q = b->pass;
-    if (a->time != b->time) return a->time < b->time ? -1 : 1;
-    if (a->begins != b->begins) return a->begins - b->begins;
-    if (p->forward != q->forward) return q->forward - p->forward;
-    if (p->stage != q->stage) return p->stage - q->stage;
-    return p->micro_batch - q->micro_batch;
+    int64_t n = g->shape.ranks * g->n_passes, n_mb = g->shape.micro_batches;
+    const struct ht_pipe_pass **passes = HT_NEW_ARRAY(const struct ht_pipe_pass *, n);
+    for (int64_t k = 0; k < n; k++) {
+        const struct ht_pipe_pass *x = &g->passes[k];
+        passes[(x->forward ? x->stage : g->n_forward + x->stage) * n_mb + x->micro_batch] = x;
+    }
+    for (int64_t k = 0; k < n; k++) {
+        events[2 * k] = (struct event){2 * passes[k]->start + 1, passes[k]};
+        events[2 * k + 1] = (struct event){2 * passes[k]->end, passes[k]};
+    }
+    free(passes);
+}
+
+/* Sorts events, equal ones staying in their order. by: room for as many. Returns the array that has them. */
+static struct event *sort_events(struct event *events, struct event *by, int64_t n)
+{
+    enum { BITS = 11 };
+    int64_t last = 0;
+    for (int64_t k = 0; k < n; k++) last = ht_max(last, events[k].order);
+    for (int shift = 0; last >> shift; shift += BITS) {
+        int64_t at[(1 << BITS) + 1] = {0};
+        for (int64_t k = 0; k < n; k++) at[(events[k].order >> shift) % (1 << BITS) + 1]++;
+        for (int i = 0; i < 1 << BITS; i++) at[i + 1] += at[i];
+        for (int64_t k = 0; k < n; k++) by[at[(events[k].order >> shift) % (1 << BITS)]++] = events[k];
+        struct event *sorted = by;
+        by = events;
+        events = sorted;
+    }
+    return events;
 }
 
 static void emit(struct ht_pipe *g)
 {
     int64_t n = g->shape.ranks * g->n_passes;
-    struct event *events = HT_NEW_ARRAY(struct event, 2 * n);
-    for (int64_t k = 0; k < n; k++) {
-        events[2 * k] = (struct event){g->passes[k].start, &g->passes[k], true};
-        events[2 * k + 1] = (struct event){g->passes[k].end, &g->passes[k], false};
-    }
-    qsort(events, (size_t)(2 * n), sizeof *events, by_time);
+    struct event *room = HT_NEW_ARRAY(struct event, 4 * n);
+    list_events(g, room);
+    struct event *events = sort_events(room, room + 2 * n, 2 * n);
     for (int32_t u = 0; u < g->d.n_units && g->d.sharded; u++) ht_pipe_all_gather(g, u);
     for (int32_t u = 0; u < g->d.n_units && g->style->host_blocks; u++) ht_pipe_send_master(g, u);
     for (int64_t k = 0; k < 2 * n; k++) {
         int32_t rank = (int32_t)((events[k].pass - g->passes) / g->n_passes);
-        (events[k].begins ? begin_pass : end_pass)(g, rank, events[k].pass);
+        (events[k].order & 1 ? begin_pass : end_pass)(g, rank, events[k].pass);
     }
-    free(events);
+    free(room);
     if (ht_pipe_offloads(g)) return;
     ht_pipe_reduce(g);
     ht_pipe_transpose_back(g);

@@ -87,8 +87,7 @@ static void add_copy(struct ht_schedule *s, int32_t of, int32_t micro_batch)
     int32_t op = ht_add_op(s, (enum ht_op_kind)s->ops[of].kind, s->ops[of].lane, label, s->ops[of].work);
     s->ops[op].when = s->ops[of].when;
     s->ops[op].priority = s->ops[of].priority;
-    for (int64_t i = 0; i < n; i++) ht_index_effect(s, effects + i);
-    s->effects_begin[op + 1] = effects + n;
+    ht_effects_end(s, effects + n);
     int64_t uses = s->uses_begin[op];
     n = s->uses_begin[of + 1] - s->uses_begin[of];
     HT_RESERVE(s->uses, s->uses_cap, (size_t)(uses + n));

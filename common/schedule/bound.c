@@ -1,131 +1,15 @@
 #include "common/schedule/bound.h"
 
 #include "common/base/array.h"
+#include "common/schedule/bound_order.h"
 #include "common/schedule/fold.h"
 #include "common/schedule/residency.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { NEVER = INT32_MAX };
+enum { NEVER = HT_ORDER_NEVER };
 #define TOO_MUCH ((int64_t)1 << 28) /* steps */
-
-/* Two iterations of the template; instance i of op o is i * n_ops + o. */
-struct order {
-    const struct ht_schedule *s;
-    int32_t n;         /* instances */
-    int32_t *position; /* [n] in its FIFO lane over both iterations; -1 on PRIORITY lanes */
-    int32_t *after;    /* [n * n_lanes]: first position of each FIFO lane that starts after the instance has ended */
-    int32_t issue_ahead;
-};
-
-/* Returns the op of an instance. */
-static int32_t op_of(const struct order *o, int32_t x)
-{
-    return x < o->s->n_ops ? x : x - o->s->n_ops;
-}
-
-static int32_t lane_of(const struct order *o, int32_t x)
-{
-    return o->s->ops[op_of(o, x)].lane;
-}
-
-static int32_t grant_lead(const struct order *o, int32_t lane)
-{
-    enum ht_lane_kind k = o->s->lanes[lane].kind;
-    return o->issue_ahead && k != HT_LANE_HOST && k != HT_LANE_DISK ? o->issue_ahead + 1 : 0;
-}
-
-/* Returns true if a has surely ended when b is granted its memory. */
-static bool is_before(const struct order *o, int32_t a, int32_t b)
-{
-    const struct ht_schedule *s = o->s;
-    const int32_t *after = o->after + (int64_t)a * s->n_lanes;
-    int32_t lane = lane_of(o, b);
-    if (o->position[b] >= 0) return o->position[b] - grant_lead(o, lane) >= after[lane];
-    int32_t op = op_of(o, b), base = b - op;
-    for (int64_t d = s->deps_begin[op]; d < s->deps_begin[op + 1]; d++) {
-        int32_t dep = base + s->deps[d];
-        if (dep == a || (o->position[dep] >= 0 && o->position[dep] >= after[lane_of(o, dep)])) return true;
-    }
-    for (int64_t d = s->prev_begin[op]; base && d < s->prev_begin[op + 1]; d++) {
-        int32_t dep = s->prev[d];
-        if (dep == a || (o->position[dep] >= 0 && o->position[dep] >= after[lane_of(o, dep)])) return true;
-    }
-    return false;
-}
-
-static void lower(int32_t *into, const int32_t *from, int32_t n)
-{
-    for (int32_t i = 0; i < n; i++) into[i] = from[i] < into[i] ? from[i] : into[i];
-}
-
-/* The ops that depend on each op, in compressed rows, in ascending order. */
-struct followers {
-    int64_t *begin; /* [n_ops + 1] */
-    int32_t *op;
-};
-
-/* Turns lists of dependencies around. */
-static struct followers followers_of(const struct ht_schedule *s, const int64_t *begin, const int32_t *deps)
-{
-    int64_t n = begin[s->n_ops];
-    struct followers f = {HT_NEW_ARRAY(int64_t, (int64_t)s->n_ops + 1), HT_NEW_ARRAY(int32_t, n)};
-    for (int64_t d = 0; d < n; d++) f.begin[deps[d]]++;
-    for (int32_t op = 0; op < s->n_ops; op++) f.begin[op + 1] += f.begin[op];
-    /* Each begin, at its row's end now, moves to the row's begin. */
-    for (int32_t op = s->n_ops - 1; op >= 0; op--)
-        for (int64_t d = begin[op + 1] - 1; d >= begin[op]; d--) f.op[--f.begin[deps[d]]] = op;
-    return f;
-}
-
-static void followers_free(struct followers *f)
-{
-    free(f->begin);
-    free(f->op);
-}
-
-/* Records that x starts after `a` has ended, and so does everything that comes after x. If that is known of an op on x's
-   FIFO lane that is not behind x, all of it is known. */
-static inline void follows(struct order *o, int32_t a, int32_t x)
-{
-    int32_t m = o->s->n_lanes, *after = o->after + (int64_t)a * m, position = o->position[x];
-    if (position >= 0) {
-        int32_t *first = &after[lane_of(o, x)];
-        if (*first <= position) return;
-        *first = position;
-    }
-    lower(after, o->after + (int64_t)x * m, m);
-}
-
-static void make_order(struct order *o, const struct ht_schedule *s, int32_t issue_ahead)
-{
-    *o = (struct order){.s = s, .n = 2 * s->n_ops, .issue_ahead = issue_ahead};
-    int32_t m = s->n_lanes, *count = HT_NEW_ARRAY(int32_t, m), *next = ht_alloc_ids(m);
-    struct followers own = followers_of(s, s->deps_begin, s->deps), later = followers_of(s, s->prev_begin, s->prev);
-    o->position = HT_NEW_ARRAY(int32_t, o->n);
-    o->after = HT_NEW_ARRAY(int32_t, (int64_t)o->n * m);
-    for (int32_t x = 0; x < o->n; x++)
-        o->position[x] = s->lanes[lane_of(o, x)].order == HT_FIFO ? count[lane_of(o, x)]++ : -1;
-    /* From the last instance to the first, so that the rows of those which come after it are complete. Of these the nearest
-       goes first: most of the others then bring nothing new. */
-    for (int32_t x = o->n - 1; x >= 0; x--) {
-        int32_t op = op_of(o, x), base = x - op, lane = s->ops[op].lane, *after = o->after + (int64_t)x * m;
-        if (o->position[x] >= 0 && next[lane] >= 0) {
-            memcpy(after, o->after + (int64_t)next[lane] * m, sizeof *after * (size_t)m);
-            after[lane] = o->position[next[lane]];
-        } else {
-            for (int32_t i = 0; i < m; i++) after[i] = NEVER;
-        }
-        if (o->position[x] >= 0) next[lane] = x;
-        for (int64_t i = own.begin[op]; i < own.begin[op + 1]; i++) follows(o, x, base + own.op[i]);
-        for (int64_t i = later.begin[op]; !base && i < later.begin[op + 1]; i++) follows(o, x, s->n_ops + later.op[i]);
-    }
-    followers_free(&own);
-    followers_free(&later);
-    free(count);
-    free(next);
-}
 
 /* A span of a tensor's life in a space. from = -1: live from the start; to = -1: to the end. */
 struct life {
@@ -181,22 +65,30 @@ static void collect(const struct ht_schedule *s, struct lives *lives)
 /* An instance of a lane that makes something in a space, in order of position; the bound is the largest sum over
    these. */
 struct site {
-    int32_t x;
+    int32_t x, position;
     int64_t change; /* bytes of what can be live from here on, but not at the site before */
 };
 
+/* Returns true if x has surely ended when `other` is granted. On a FIFO lane, with this column, that is at `position` or behind it. */
+static inline bool has_ended(const struct ht_order *o, int32_t x, int32_t other, int32_t column, int32_t position)
+{
+    if (o->position[other] < 0) return ht_order_is_before(o, x, other);
+    return ht_order_after(o, x)[column] <= position;
+}
+
 /* Returns how many of n sites of a FIFO lane, from the first on, have surely ended when `other` is granted; it is at
    least `low`. It doubles its steps from there, since the sites' rows of `after` lie far apart. */
-static int32_t count_ended(const struct order *o, const struct site *sites, int32_t n, int32_t other, int32_t low)
+static int32_t count_ended(const struct ht_order *o, const struct site *sites, int32_t n, int32_t other, int32_t low)
 {
-    int32_t high = low;
-    for (int32_t step = 1; high < n && is_before(o, sites[high].x, other); step *= 2) {
+    int32_t high = low, lane = ht_order_lane(o, other), column = o->column[lane];
+    int32_t position = o->position[other] < 0 ? -1 : o->position[other] - ht_order_lead(o, lane);
+    for (int32_t step = 1; high < n && has_ended(o, sites[high].x, other, column, position); step *= 2) {
         low = high + 1;
         high = n - low > step ? low + step : n;
     }
     while (low < high) {
         int32_t middle = (low + high) / 2;
-        if (is_before(o, sites[middle].x, other))
+        if (has_ended(o, sites[middle].x, other, column, position))
             low = middle + 1;
         else
             high = middle;
@@ -204,14 +96,24 @@ static int32_t count_ended(const struct order *o, const struct site *sites, int3
     return low;
 }
 
-/* Returns how many of n sites of a FIFO lane, from the first on, are granted before `other` has surely ended. */
-static int32_t count_granted(const struct order *o, const struct site *sites, int32_t n, int32_t other)
+/* Returns how many of n sites of a FIFO lane, from the first on, are granted before `other` has surely ended. It doubles its steps
+   from `guess` on, down or up. */
+static int32_t count_granted(const struct ht_order *o, const struct site *sites, int32_t n, int32_t other,
+                             int32_t guess)
 {
-    int32_t lane = lane_of(o, sites[0].x), low = 0, high = n;
-    int32_t first = o->after[(int64_t)other * o->s->n_lanes + lane], lead = grant_lead(o, lane);
+    int32_t lane = ht_order_lane(o, sites[0].x), low = guess, high = guess;
+    int32_t first = ht_order_after(o, other)[o->column[lane]], lead = ht_order_lead(o, lane);
+    for (int32_t step = 1; low > 0 && sites[low - 1].position - lead >= first; step *= 2) {
+        high = low - 1;
+        low = high > step ? high - step : 0;
+    }
+    for (int32_t step = 1; high < n && sites[high].position - lead < first; step *= 2) {
+        low = high + 1;
+        high = n - low > step ? low + step : n;
+    }
     while (low < high) {
         int32_t middle = (low + high) / 2;
-        if (o->position[sites[middle].x] - lead < first)
+        if (sites[middle].position - lead < first)
             low = middle + 1;
         else
             high = middle;
@@ -220,21 +122,28 @@ static int32_t count_granted(const struct order *o, const struct site *sites, in
 }
 
 /* Returns the largest sum at the sites of a FIFO lane. A tensor can be live at consecutive sites: not before it can
-   have been made, nor after it must have been freed. So each life is two changes. ended: [n_lanes] scratch, for each
-   FIFO lane the sites that had ended at the last life which the lane began; lives come in the order of their lanes. */
-static int64_t most_on_fifo(const struct order *o, const struct lives *l, struct site *sites, int32_t n, int32_t *ended)
+   have been made, nor after it must have been freed. So each life is two changes. Scratch, [n_lanes]: ended, for each FIFO lane
+   the sites that had ended at the last life which the lane began; lives come in the order of their lanes. granted: those that were
+   granted before the last life which the lane ended. */
+static int64_t most_on_fifo(const struct ht_order *o, const struct lives *l, struct site *sites, int32_t n,
+                            int32_t *ended, int32_t *granted)
 {
     int64_t live = 0, most = 0;
+    memset(granted, 0, sizeof *granted * (size_t)o->s->n_lanes);
     memset(ended, 0, sizeof *ended * (size_t)o->s->n_lanes);
     for (int32_t k = 0; k < l->n; k++) {
         const struct life *t = &l->rows[k];
         int32_t begin = 0;
         if (t->from >= 0) {
-            int32_t *known = &ended[lane_of(o, t->from)];
+            int32_t *known = &ended[ht_order_lane(o, t->from)];
             begin = count_ended(o, sites, n, t->from, o->position[t->from] >= 0 ? *known : 0);
             *known = begin;
         }
-        int32_t end = t->to < 0 ? n : count_granted(o, sites, n, t->to);
+        int32_t end = n;
+        if (t->to >= 0) {
+            int32_t *guess = &granted[ht_order_lane(o, t->to)];
+            end = *guess = count_granted(o, sites, n, t->to, *guess);
+        }
         if (begin >= end) continue;
         sites[begin].change += t->bytes;
         if (end < n) sites[end].change -= t->bytes;
@@ -254,10 +163,10 @@ struct listing {
     int32_t *life;
 };
 
-/* Columns that tell for all lives at once whether each is over, or yet to come, at an instance of a PRIORITY lane (is_before).
+/* Columns that tell for all lives at once whether each is over, or yet to come, at an instance of a PRIORITY lane (ht_order_is_before).
    Such an instance is granted when its dependencies have ended, so what counts is their positions. */
 struct marks {
-    const struct order *o;
+    const struct ht_order *o;
     const struct lives *l;
     int32_t *
         *over; /* [n_lanes][l->n] first position of a FIFO lane at which a life is surely over; NULL: not asked for */
@@ -268,10 +177,10 @@ struct marks {
 };
 
 /* Returns the i-th dependency of an instance: of its own iteration, then of the one before; -1 after the last. */
-static int32_t dependency(const struct order *o, int32_t x, int64_t i)
+static int32_t dependency(const struct ht_order *o, int32_t x, int64_t i)
 {
     const struct ht_schedule *s = o->s;
-    int32_t op = op_of(o, x), base = x - op;
+    int32_t op = ht_order_op(o, x), base = x - op;
     int64_t own = s->deps_begin[op + 1] - s->deps_begin[op];
     if (i < own) return base + s->deps[s->deps_begin[op] + i];
     int64_t d = s->prev_begin[op] + i - own;
@@ -289,7 +198,7 @@ static void add_to_listing(struct listing *list, bool count, int32_t x, int32_t 
 /* Fills the listings: counts in a first pass, lists in a second one. */
 static void list_lives(struct marks *m)
 {
-    const struct order *o = m->o;
+    const struct ht_order *o = m->o;
     struct listing *all[] = {&m->by_end, &m->by_dependency};
     for (int i = 0; i < 2; i++) all[i]->begin = HT_NEW_ARRAY(int32_t, o->n + 1);
     for (int pass = 0; pass < 2; pass++) {
@@ -323,7 +232,7 @@ static void add_to_come(struct marks *m, int32_t life, int32_t lane, int32_t pos
     if (position > m->last[lane]) m->last[lane] = position;
 }
 
-static void marks_init(struct marks *m, const struct order *o, const struct lives *l)
+static void marks_init(struct marks *m, const struct ht_order *o, const struct lives *l)
 {
     int32_t n_lanes = o->s->n_lanes;
     *m = (struct marks){.o = o,
@@ -336,12 +245,12 @@ static void marks_init(struct marks *m, const struct order *o, const struct live
         int32_t from = l->rows[k].from;
         if (from < 0) continue;
         if (o->position[from] >= 0) {
-            int32_t lane = lane_of(o, from);
-            add_to_come(m, k, lane, o->position[from] - grant_lead(o, lane));
+            int32_t lane = ht_order_lane(o, from);
+            add_to_come(m, k, lane, o->position[from] - ht_order_lead(o, lane));
             continue;
         }
         for (int64_t i = 0, d; (d = dependency(o, from, i)) >= 0; i++)
-            if (o->position[d] >= 0) add_to_come(m, k, lane_of(o, (int32_t)d), o->position[d]);
+            if (o->position[d] >= 0) add_to_come(m, k, ht_order_lane(o, (int32_t)d), o->position[d]);
     }
 }
 
@@ -366,7 +275,7 @@ static const int32_t *over_on(struct marks *m, int32_t lane)
     int32_t *over = m->over[lane] = HT_NEW_ARRAY(int32_t, m->l->n);
     for (int32_t k = 0; k < m->l->n; k++) {
         int32_t to = m->l->rows[k].to;
-        over[k] = to < 0 ? NEVER : m->o->after[(int64_t)to * m->o->s->n_lanes + lane];
+        over[k] = to < 0 ? NEVER : ht_order_after(m->o, to)[m->o->column[lane]];
     }
     return over;
 }
@@ -379,19 +288,20 @@ static void mark_listed(const struct listing *list, int32_t x, int32_t *gone)
 /* Sets gone[k] for every life that is surely over, or yet to come, when x is granted. */
 static void mark(struct marks *m, int32_t x, int32_t *gone)
 {
-    const struct order *o = m->o;
+    const struct ht_order *o = m->o;
     int32_t n = m->l->n, n_lanes = o->s->n_lanes;
+    const int32_t *after = ht_order_after(o, x);
     memset(gone, 0, sizeof *gone * (size_t)n);
     for (int64_t i = 0, d; (d = dependency(o, x, i)) >= 0; i++) {
         int32_t position = o->position[d];
         mark_listed(&m->by_end, (int32_t)d, gone);
         if (position < 0) continue;
-        const int32_t *over = over_on(m, lane_of(o, (int32_t)d));
+        const int32_t *over = over_on(m, ht_order_lane(o, (int32_t)d));
         for (int32_t k = 0; k < n; k++) gone[k] |= over[k] <= position;
     }
     for (int32_t lane = 0; lane < n_lanes; lane++) {
-        int32_t first = o->after[(int64_t)x * n_lanes + lane];
         const int32_t *to_come = m->to_come[lane];
+        int32_t first = to_come ? after[o->column[lane]] : 0;
         if (!to_come || first > m->last[lane]) continue;
         for (int32_t k = 0; k < n; k++) gone[k] |= to_come[k] >= first;
     }
@@ -399,7 +309,7 @@ static void mark(struct marks *m, int32_t x, int32_t *gone)
 }
 
 /* Returns the largest sum at the sites of a PRIORITY lane. */
-static int64_t most_on_priority(const struct order *o, const struct lives *l, const struct site *sites, int32_t n)
+static int64_t most_on_priority(const struct ht_order *o, const struct lives *l, const struct site *sites, int32_t n)
 {
     int64_t most = 0;
     if ((int64_t)n * l->n > TOO_MUCH) return INT64_MAX;
@@ -418,29 +328,31 @@ static int64_t most_on_priority(const struct order *o, const struct lives *l, co
 }
 
 /* Returns the bound of a space. Lives begin in the order of instances, as do a FIFO lane's positions. */
-static int64_t bound_of(const struct order *o, const struct lives *l, int64_t capacity)
+static int64_t bound_of(const struct ht_order *o, const struct lives *l, int64_t capacity)
 {
     const struct ht_schedule *s = o->s;
     struct site *sites = HT_NEW_ARRAY(struct site, l->n);
     bool *done = HT_NEW_ARRAY(bool, s->n_lanes);
-    int32_t *ended = HT_NEW_ARRAY(int32_t, s->n_lanes);
+    int32_t *ended = HT_NEW_ARRAY(int32_t, s->n_lanes), *granted = HT_NEW_ARRAY(int32_t, s->n_lanes);
     int64_t most = 0;
     for (int32_t i = 0; i < l->n; i++) most += l->rows[i].from < 0 ? l->rows[i].bytes : 0;
     for (int32_t i = 0; i < l->n; i++) {
-        int32_t n = 0, lane = l->rows[i].from < 0 ? -1 : lane_of(o, l->rows[i].from);
+        int32_t n = 0, lane = l->rows[i].from < 0 ? -1 : ht_order_lane(o, l->rows[i].from);
         if (lane < 0 || done[lane]) continue;
         done[lane] = true;
         for (int32_t k = i; k < l->n; k++) {
             int32_t x = l->rows[k].from;
-            if (lane_of(o, x) == lane && (n == 0 || sites[n - 1].x != x)) sites[n++] = (struct site){x, 0};
+            if (ht_order_lane(o, x) == lane && (n == 0 || sites[n - 1].x != x))
+                sites[n++] = (struct site){x, o->position[x], 0};
         }
-        int64_t found =
-            s->lanes[lane].order == HT_FIFO ? most_on_fifo(o, l, sites, n, ended) : most_on_priority(o, l, sites, n);
+        int64_t found = s->lanes[lane].order == HT_FIFO ? most_on_fifo(o, l, sites, n, ended, granted)
+                                                        : most_on_priority(o, l, sites, n);
         if (found > most) most = found;
     }
     free(sites);
     free(done);
     free(ended);
+    free(granted);
     return most < capacity ? most : capacity;
 }
 
@@ -450,15 +362,15 @@ void ht_schedule_bound(const struct ht_schedule *s, int32_t issue_ahead, int64_t
     int64_t copies = ht_copies(s), n_lanes = copies * s->n_lanes; /* a folded graph's bounds are those of the whole */
     for (int32_t i = 0; i < n_spaces; i++) bytes[i] = ht_space_bytes(s, i);
     if (2 * copies * s->n_ops * (n_lanes + 1) > TOO_MUCH || copies * s->n_tensors * n_spaces > TOO_MUCH) return;
-    struct order o;
-    make_order(&o, s, issue_ahead);
+    struct ht_order o;
+    ht_order_init(&o, s, issue_ahead);
     struct lives *lives = HT_NEW_ARRAY(struct lives, n_spaces);
     collect(s, lives);
     for (int32_t i = 0; i < n_spaces; i++) {
+        ht_order_turn_to(&o, i);
         bytes[i] = bound_of(&o, &lives[i], ht_space_bytes(s, i));
         free(lives[i].rows);
     }
     free(lives);
-    free(o.position);
-    free(o.after);
+    ht_order_free(&o);
 }

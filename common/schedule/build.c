@@ -9,6 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Rows of an op's list that are compared one by one; a longer list is looked up in an index. */
+enum { FEW = 8 };
+
 struct ht_builder *ht_builder_of(struct ht_schedule *s)
 {
     if (!s->work_index) s->work_index = HT_NEW(struct ht_builder);
@@ -137,13 +140,27 @@ void ht_op_number(struct ht_schedule *s, const char *letters, int32_t number, in
     put_number(at, end, micro_batch);
 }
 
+static bool contains(const int32_t *list, int64_t n, int32_t op)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (list[i] == op) return true;
+    return false;
+}
+
 /* Appends `op` to the last op's list (deps or prev) unless the list has it. */
 static void add_edge(int32_t **list, int64_t *begin, size_t *cap, struct ht_sparse *seen, int32_t n_ops, int32_t op)
 {
+    int64_t first = begin[n_ops - 1], end = begin[n_ops];
     if (op < 0) return;
-    int64_t end = begin[n_ops], at = ht_sparse_get(seen, op);
-    if (at >= begin[n_ops - 1] && at < end && (*list)[at] == op) return;
-    ht_sparse_set(seen, op, end);
+    if (end - first < FEW) {
+        if (contains(*list + first, end - first, op)) return;
+    } else {
+        for (int64_t i = first; end - first == FEW && i < end; i++)
+            if ((*list)[i] >= 0) ht_sparse_set(seen, (*list)[i], i); /* marks are in no index */
+        int64_t at = ht_sparse_get(seen, op);
+        if (at >= first && at < end && (*list)[at] == op) return;
+        ht_sparse_set(seen, op, end);
+    }
     HT_PUSH(*list, end, *cap, op);
     begin[n_ops] = end;
 }
@@ -180,13 +197,6 @@ void ht_mark_set(struct ht_schedule *s, int32_t mark)
     ht_builder_of(s)->marks[-2 - mark] = s->n_ops - 1;
 }
 
-static bool contains(const int32_t *list, int64_t n, int32_t op)
-{
-    for (int64_t i = 0; i < n; i++)
-        if (list[i] == op) return true;
-    return false;
-}
-
 void ht_marks_resolve(struct ht_schedule *s)
 {
     struct ht_builder *b = ht_builder_of(s);
@@ -204,12 +214,33 @@ void ht_marks_resolve(struct ht_schedule *s)
     b->n_marks = 0;
 }
 
+static int64_t effect_key(const struct ht_effect *e)
+{
+    return (int64_t)e->tensor * HT_N_TIERS + e->tier;
+}
+
 struct ht_effect *ht_find_effect(struct ht_schedule *s, int32_t tensor, enum ht_tier tier)
 {
-    int64_t at = ht_sparse_get(&ht_builder_of(s)->effects, (int64_t)tensor * HT_N_TIERS + (int64_t)tier);
-    if (at < s->effects_begin[s->n_ops - 1] || at >= s->effects_begin[s->n_ops]) return NULL;
+    struct ht_sparse *index = &ht_builder_of(s)->effects;
+    int64_t first = s->effects_begin[s->n_ops - 1], end = s->effects_begin[s->n_ops], at = first;
+    if (end - first <= FEW) {
+        while (at < end && (s->effects[at].tensor != tensor || s->effects[at].tier != (uint8_t)tier)) at++;
+        return at < end ? &s->effects[at] : NULL;
+    }
+    at = ht_sparse_get(index, (int64_t)tensor * HT_N_TIERS + (int64_t)tier);
+    if (at < first || at >= end) return NULL;
     struct ht_effect *e = &s->effects[at];
     return e->tensor == tensor && e->tier == (uint8_t)tier ? e : NULL;
+}
+
+void ht_effects_end(struct ht_schedule *s, int64_t end)
+{
+    struct ht_sparse *index = &ht_builder_of(s)->effects;
+    int64_t first = s->effects_begin[s->n_ops - 1], before = s->effects_begin[s->n_ops];
+    s->effects_begin[s->n_ops] = end;
+    if (end - first <= FEW) return;
+    for (int64_t i = before - first <= FEW ? first : before; i < end; i++)
+        ht_sparse_set(index, effect_key(&s->effects[i]), i);
 }
 
 void ht_op_effect(struct ht_schedule *s, int32_t tensor, enum ht_tier tier, unsigned flags)
@@ -224,14 +255,7 @@ void ht_op_effect(struct ht_schedule *s, int32_t tensor, enum ht_tier tier, unsi
     int64_t end = s->effects_begin[s->n_ops];
     struct ht_effect effect = {.tensor = tensor, .tier = (uint8_t)tier, .flags = (uint8_t)flags};
     HT_PUSH(s->effects, end, s->effects_cap, effect);
-    s->effects_begin[s->n_ops] = end;
-    ht_index_effect(s, end - 1);
-}
-
-void ht_index_effect(struct ht_schedule *s, int64_t at)
-{
-    const struct ht_effect *e = &s->effects[at];
-    ht_sparse_set(&ht_builder_of(s)->effects, (int64_t)e->tensor * HT_N_TIERS + e->tier, at);
+    ht_effects_end(s, end);
 }
 
 void ht_op_use(struct ht_schedule *s, int32_t resource, int64_t amount)

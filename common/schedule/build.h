@@ -7,7 +7,7 @@
 /*
  * A sparse index answers in constant time whether a row is already in the last op's list: where[key] is the position at
  * which key was last appended. It counts only if that position is in the last op's list and has this key, so nothing is
- * ever cleared.
+ * ever cleared. Short lists are searched instead, and are not in it.
  */
 struct ht_sparse {
     int64_t *where;
@@ -43,8 +43,8 @@ void ht_sparse_set(struct ht_sparse *x, int64_t key, int64_t position);
 
 /* Returns the last op's effect on this tensor in this tier, or NULL. */
 struct ht_effect *ht_find_effect(struct ht_schedule *s, int32_t tensor, enum ht_tier tier);
-/* Enters the effect at this position, one of the last op's, for ht_find_effect. */
-void ht_index_effect(struct ht_schedule *s, int64_t at);
+/* Makes the effects up to `end`, which are written behind those of the last op, the last op's. */
+void ht_effects_end(struct ht_schedule *s, int64_t end);
 
 /* Writes the fields of a work in a fixed order, for comparing and hashing. The custom name follows as four words, and
    then even_bytes, which the hash leaves out where it is 0. */

@@ -30,7 +30,9 @@ void ht_residencies_init(struct ht_residencies *p, const struct ht_schedule *s)
     struct lists l = {.first = HT_NEW_ARRAY(int32_t, s->n_tensors)};
     *p = (struct ht_residencies){0};
     p->of_resident = HT_NEW_ARRAY(int32_t, s->n_residents);
-    p->of_effect = HT_NEW_ARRAY(int32_t, s->effects_begin[s->n_ops]);
+    p->of_effect = ht_realloc(NULL, (size_t)s->effects_begin[s->n_ops] * sizeof *p->of_effect); /* each is written */
+    HT_RESERVE(p->rows, l.cap, s->n_tensors);                                                   /* most have one */
+    HT_RESERVE(l.next, l.next_cap, s->n_tensors);
     for (int32_t i = 0; i < s->n_residents; i++) {
         const struct ht_resident *r = &s->residents[i];
         p->of_resident[i] = number(p, &l, r->tensor, ht_space(s, r->tier, r->rank));
@@ -38,8 +40,11 @@ void ht_residencies_init(struct ht_residencies *p, const struct ht_schedule *s)
     }
     for (int32_t op = 0; op < s->n_ops; op++) {
         int32_t rank = ht_op_rank(s, op);
-        for (int64_t e = s->effects_begin[op]; e < s->effects_begin[op + 1]; e++)
-            p->of_effect[e] = number(p, &l, s->effects[e].tensor, ht_space(s, (enum ht_tier)s->effects[e].tier, rank));
+        for (int64_t e = s->effects_begin[op]; e < s->effects_begin[op + 1]; e++) {
+            int32_t tensor = s->effects[e].tensor, space = ht_space(s, (enum ht_tier)s->effects[e].tier, rank);
+            int32_t first = l.first[tensor] - 1;
+            p->of_effect[e] = first >= 0 && p->rows[first].space == space ? first : number(p, &l, tensor, space);
+        }
     }
     free(l.first);
     free(l.next);

@@ -146,6 +146,27 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+/* Returns the smallest number that two groups have; -1: none. Builders number groups from 0 on, so that a table of all numbers is
+   small; a file may have any. */
+static int32_t find_twice(int32_t *matches, int64_t n)
+{
+    int32_t last = 0, found = -1;
+    for (int64_t i = 0; i < n; i++) last = matches[i] > last ? matches[i] : last;
+    if (last > 8 * n) {
+        if (n) qsort(matches, (size_t)n, sizeof *matches, by_value);
+        for (int64_t i = 1; i < n; i++)
+            if (matches[i] == matches[i - 1]) return matches[i];
+        return -1;
+    }
+    bool *seen = HT_NEW_ARRAY(bool, (int64_t)last + 1);
+    for (int64_t i = 0; i < n; i++) {
+        if (seen[matches[i]] && (found < 0 || matches[i] < found)) found = matches[i];
+        seen[matches[i]] = true;
+    }
+    free(seen);
+    return found;
+}
+
 enum ht_status ht_rule_groups(const struct ht_schedule *s, struct ht_error *err)
 {
     enum ht_status status = HT_OK;
@@ -169,12 +190,8 @@ enum ht_status ht_rule_groups(const struct ht_schedule *s, struct ht_error *err)
         for (int32_t i = first; i < end && !status; i++) status = check_member(s, first, i, lane_seen, rank_seen, err);
         if (!status && is_p2p(op->kind)) status = check_pair(s, first, end, err);
     }
-    if (!status && n_matches > 0) {
-        qsort(matches, (size_t)n_matches, sizeof *matches, by_value);
-        for (int64_t i = 1; i < n_matches && !status; i++)
-            if (matches[i] == matches[i - 1])
-                status = ht_broken(s, err, "the ops with match %d do not have consecutive ids", matches[i]);
-    }
+    int32_t twice = status ? -1 : find_twice(matches, n_matches);
+    if (twice >= 0) status = ht_broken(s, err, "the ops with match %d do not have consecutive ids", twice);
     free(lane_seen);
     free(rank_seen);
     free(matches);

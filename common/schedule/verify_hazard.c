@@ -78,7 +78,7 @@ static void checker_init(struct checker *c, const struct ht_schedule *s, struct 
     int64_t n = s->effects_begin[s->n_ops];
     *c = (struct checker){.s = s, .residencies = p, .found_op = INT32_MAX};
     c->begin = HT_NEW_ARRAY(int64_t, p->n + 2);
-    c->accesses = HT_NEW_ARRAY(struct access, n);
+    c->accesses = ht_realloc(NULL, (size_t)n * sizeof *c->accesses); /* each is written */
     c->lane_stamp = HT_NEW_ARRAY(int64_t, s->n_lanes);
     c->lane_row = HT_NEW_ARRAY(int64_t, s->n_lanes);
     for (int64_t e = 0; e < n; e++) c->begin[p->of_effect[e] + 2]++;
@@ -262,8 +262,9 @@ static enum ht_status check_obligations(const struct checker *c, const struct ob
 {
     const struct ht_schedule *s = c->s;
     enum ht_status status = HT_OK;
+    if (!obligations->n) return HT_OK;
     int64_t *slot = HT_NEW_ARRAY(int64_t, (int64_t)s->n_ops + 2);
-    int64_t *sorted = HT_NEW_ARRAY(int64_t, obligations->n);
+    int64_t *sorted = ht_realloc(NULL, (size_t)obligations->n * sizeof *sorted); /* each is written */
     int32_t *mark = HT_NEW_ARRAY(int32_t, s->n_ops);
     for (int64_t i = 0; i < obligations->n; i++) slot[obligations->rows[i].later + 2]++;
     for (int32_t i = 0; i < s->n_ops; i++) slot[i + 2] += slot[i + 1];

@@ -52,8 +52,17 @@ static bool stays_in_part(int kind)
            kind == HT_OP_REDUCE_SCATTER || kind == HT_OP_ALL_REDUCE || kind == HT_OP_TRANSPOSE;
 }
 
-/* Checks ops [first, end): one op, or the members of a group. */
-static enum ht_status check_group(const struct ht_schedule *s, int32_t first, int32_t end, struct ht_error *err)
+/* Returns true if a tensor is a part. */
+static bool has_parts(const struct ht_schedule *s)
+{
+    for (int32_t i = 0; i < s->n_tensors; i++)
+        if (s->tensors[i].parts != 1) return true;
+    return false;
+}
+
+/* Checks ops [first, end): one op, or the members of a group. divided: a tensor is a part. */
+static enum ht_status check_group(const struct ht_schedule *s, int32_t first, int32_t end, bool divided,
+                                  struct ht_error *err)
 {
     bool pass = is_pass(s->ops[first].kind);
     int32_t n = end - first, part = -1, parts = n; /* a pass: of the member; else: of the first tensor that is a part */
@@ -61,7 +70,7 @@ static enum ht_status check_group(const struct ht_schedule *s, int32_t first, in
         const struct ht_work *w = &s->works[s->ops[i].work];
         if (pass && !w->custom[0] && (w->tp > 1 ? w->tp : 1) != n)
             return ht_broken_op(s, i, err, "works on one of %d parts in a group of %d", w->tp, n);
-        for (int64_t e = s->effects_begin[i]; e < s->effects_begin[i + 1]; e++) {
+        for (int64_t e = s->effects_begin[i]; divided && e < s->effects_begin[i + 1]; e++) {
             const struct ht_tensor *t = &s->tensors[s->effects[e].tensor];
             if (t->parts == 1) continue;
             if (!pass && part < 0) part = t->part, parts = t->parts;
@@ -76,10 +85,12 @@ static enum ht_status check_group(const struct ht_schedule *s, int32_t first, in
 
 enum ht_status ht_rule_parts(const struct ht_schedule *s, struct ht_error *err)
 {
-    enum ht_status status = s->n_units ? check_states(s, err) : HT_OK;
+    bool divided = has_parts(s);
+    enum ht_status status = s->n_units && divided ? check_states(s, err) : HT_OK;
     for (int32_t first = 0, end; first < s->n_ops && !status; first = end) {
         end = ht_group_end(s, first);
-        if (is_pass(s->ops[first].kind) || stays_in_part(s->ops[first].kind)) status = check_group(s, first, end, err);
+        if (is_pass(s->ops[first].kind) || (divided && stays_in_part(s->ops[first].kind)))
+            status = check_group(s, first, end, divided, err);
     }
     return status;
 }

@@ -47,10 +47,18 @@ static enum ht_status check_header(const struct ht_schedule *s, struct ht_error 
     return HT_OK;
 }
 
+/* Returns true if a label is surely right: most are about a unit and a micro-batch. */
+static inline bool is_plain(const struct ht_schedule *s, const struct ht_label *l)
+{
+    return l->unit >= 0 && l->n_units >= 1 && l->n_units <= HT_MAX_UNITS && l->n_units <= s->n_units - l->unit &&
+           !(l->sub_ops & ~HT_ALL_SUB_OPS) && l->micro_batch >= -1 && l->micro_batch < s->n_micro_batches;
+}
+
 /* Writes into `why` what is wrong with a label; "" if nothing is. */
 static enum ht_status check_label(const struct ht_schedule *s, const struct ht_label *l, char *why, size_t n)
 {
     why[0] = 0;
+    if (is_plain(s, l)) return HT_OK;
     if (l->unit < -1 || (s->n_units > 0 && l->unit >= s->n_units))
         snprintf(why, n, "is about unit %d; the schedule has %d units", l->unit, s->n_units);
     else if (l->unit >= 0 && (l->n_units < 1 || l->n_units > HT_MAX_UNITS))
@@ -199,9 +207,22 @@ struct touch {
     uint8_t reads, writes, seen; /* bit t: in tier t */
 };
 
-static enum ht_status check_effects(const struct ht_schedule *s, int32_t i, struct touch *touch, struct ht_error *err)
+/* Returns true if an effect before the kth of an op is on the same tensor in the same tier. */
+static bool is_second(const struct ht_schedule *s, int32_t i, int64_t k)
 {
+    const struct ht_effect *e = &s->effects[k];
+    for (int64_t a = s->effects_begin[i]; a < k; a++)
+        if (s->effects[a].tensor == e->tensor && s->effects[a].tier == e->tier) return true;
+    return false;
+}
+
+/* Checks an op's effects. *touch: [n_tensors], once an op needs it: a copy, or one with more effects than are compared one by one. */
+static enum ht_status check_effects(const struct ht_schedule *s, int32_t i, struct touch **touch, struct ht_error *err)
+{
+    enum { FEW = 8 };
     bool is_copy = s->ops[i].kind == HT_OP_COPY, copies = false;
+    bool looks_up = is_copy || s->effects_begin[i + 1] - s->effects_begin[i] > FEW;
+    if (looks_up && !*touch) *touch = HT_NEW_ARRAY(struct touch, s->n_tensors);
     for (int64_t k = s->effects_begin[i]; k < s->effects_begin[i + 1]; k++) {
         const struct ht_effect *e = &s->effects[k];
         if (!in(e->tensor, s->n_tensors) || e->tier >= HT_N_TIERS)
@@ -212,11 +233,12 @@ static enum ht_status check_effects(const struct ht_schedule *s, int32_t i, stru
         if ((e->flags & HT_PRODUCE) && (e->flags & (HT_NEED | HT_UPDATE)))
             return ht_broken_op(s, i, err, "produces %s in tier %s, where it also needs or updates it",
                                 ht_phrase_tensor(s, e->tensor).text, ht_tier_name((enum ht_tier)e->tier));
-        struct touch *t = &touch[e->tensor];
-        if (t->stamp != i + 1) *t = (struct touch){.stamp = i + 1};
-        if (t->seen >> e->tier & 1)
+        struct touch *t = looks_up ? &(*touch)[e->tensor] : NULL;
+        if (t && t->stamp != i + 1) *t = (struct touch){.stamp = i + 1};
+        if (t ? t->seen >> e->tier & 1 : is_second(s, i, k))
             return ht_broken_op(s, i, err, "has two effects on %s in tier %s", ht_phrase_tensor(s, e->tensor).text,
                                 ht_tier_name((enum ht_tier)e->tier));
+        if (!t) continue;
         t->seen |= (uint8_t)(1u << e->tier);
         if (!is_copy) continue;
         if (e->flags & HT_NEED) t->reads |= (uint8_t)(1u << e->tier);
@@ -247,9 +269,9 @@ enum ht_status ht_rule_shape(const struct ht_schedule *s, struct ht_error *err)
     if ((status = check_header(s, err)) || (status = check_lanes(s, err)) || (status = check_tensors(s, err)) ||
         (status = check_works(s, err)))
         return status;
-    struct touch *touch = HT_NEW_ARRAY(struct touch, s->n_tensors);
+    struct touch *touch = NULL;
     for (int32_t i = 0; i < s->n_ops && !status; i++)
-        if (!(status = check_op(s, i, err))) status = check_effects(s, i, touch, err);
+        if (!(status = check_op(s, i, err))) status = check_effects(s, i, &touch, err);
     free(touch);
     return status ? status : check_bytes(s, err);
 }

@@ -59,6 +59,38 @@ START_TEST(repeats)
 }
 END_TEST
 
+/* Each thing is said twice, in both orders, in lists of up to 40: short ones are searched, long ones looked up. A list begins anew
+   with the op, and a mark among the edges is no op. */
+START_TEST(long_lists)
+{
+    struct ht_schedule *s = start();
+    for (int i = 0; i < 40; i++) ht_add_tensor(s, (struct ht_tensor){.bytes = 1});
+    int32_t first = s->n_tensors - 40, mark = ht_mark_create(s);
+    for (int i = 0; i < 40; i++) ht_add_op(s, HT_OP_FORWARD, 0, none, 0);
+    for (int n = 1; n <= 40; n++) {
+        int32_t op = ht_add_op(s, HT_OP_FORWARD, 0, none, 0);
+        ht_op_after_prev(s, mark);
+        for (int k = 0; k < 2 * n; k++) {
+            int32_t at = k < n ? k : 2 * n - 1 - k;
+            ht_op_after(s, at);
+            ht_op_after_prev(s, at);
+            ht_op_effect(s, first + at, HT_DEVICE, k < n ? HT_NEED : HT_RELEASE);
+        }
+        ck_assert_int_eq(s->deps_begin[op + 1] - s->deps_begin[op], n);
+        ck_assert_int_eq(s->prev_begin[op + 1] - s->prev_begin[op], n + 1);
+        ck_assert_int_eq(s->effects_begin[op + 1] - s->effects_begin[op], n);
+        for (int k = 0; k < n; k++) {
+            const struct ht_effect *e = &s->effects[s->effects_begin[op] + k];
+            ck_assert_int_eq(s->deps[s->deps_begin[op] + k], k);
+            ck_assert_int_eq(s->prev[s->prev_begin[op] + 1 + k], k);
+            ck_assert_int_eq(e->tensor, first + k);
+            ck_assert_int_eq(e->flags, HT_NEED | HT_RELEASE);
+        }
+    }
+    ht_schedule_destroy(s);
+}
+END_TEST
+
 /* Marks a and b, and c that nothing sets: op 0 waits for a, 2, b, a and c; op 1 sets a, op 2 sets b, op 3 sets a
    again. */
 START_TEST(marks)
@@ -354,6 +386,7 @@ int main(void)
     Suite *suite = suite_create("schedule/build");
     TCase *c = tcase_create("build");
     tcase_add_test(c, repeats);
+    tcase_add_test(c, long_lists);
     tcase_add_test(c, marks);
     tcase_add_test(c, works_are_shared);
     tcase_add_test(c, keys);

@@ -71,6 +71,30 @@ START_TEST(good_graphs)
 }
 END_TEST
 
+/* An op of few effects, which are compared with one another, and one of many, whose tensors are marked. */
+START_TEST(an_effect_said_twice)
+{
+    static const int sizes[] = {2, 8, 9, 30};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        struct ht_schedule *s = ht_schedule_create("twice", 1, 1, NULL);
+        struct ht_work w = {.custom = "work"};
+        struct ht_error err = {0};
+        int32_t lane = ht_add_lane(s, "gpu", HT_LANE_COMPUTE, 0, HT_FIFO);
+        ht_add_op(s, HT_OP_FORWARD, lane, (struct ht_label){.unit = -1, .micro_batch = -1}, ht_add_work(s, &w));
+        for (int k = 0; k < sizes[i]; k++) {
+            ht_add_tensor(s, (struct ht_tensor){.label = {.unit = -1, .micro_batch = -1}, .bytes = 8});
+            ht_add_resident(s, k, HT_DEVICE, 0);
+            ht_op_effect(s, k, HT_DEVICE, HT_NEED);
+        }
+        ck_assert_msg(ht_schedule_verify(s, &err, NULL) == HT_OK, "%s", err.text);
+        s->effects[sizes[i] - 1].tensor = 0;
+        ck_assert_int_eq(ht_schedule_verify(s, &err, NULL), HT_FAILED);
+        ck_assert_msg(strstr(err.text, "has two effects on") && strstr(err.text, "in tier device"), "%s", err.text);
+        ht_schedule_destroy(s);
+    }
+}
+END_TEST
+
 START_TEST(sweep)
 {
     for (int control = SAMPLE_NONE; control <= SAMPLE_ROLLBACK; control++)
@@ -503,6 +527,7 @@ int main(void)
     Suite *suite = suite_create("schedule/verify");
     TCase *c = tcase_create("verify");
     tcase_set_timeout(c, 300);
+    tcase_add_test(c, an_effect_said_twice);
     tcase_add_test(c, broken_graphs);
     tcase_add_test(c, good_graphs);
     tcase_add_test(c, sweep);
