@@ -239,6 +239,7 @@ static enum ht_status write_draft(const struct ht_scenario *scenario, const stru
     ht_draft_init(&g.d, scenario, layout, k, member, name);
     if (before) ht_builder_reserve(g.d.schedule, before, 1);
     g.d.state->keeps = HT_GATHER_ITERATION;
+    g.d.state->by_matrix = scenario->model.held.by_matrix && !g.d.sharded; /* shards are added up when scattered */
     g.d.state->reduce_once = g.d.sharded && style->zero == 1 && (g.d.n_mb > 1 || style->reduce_whole);
     g.control = ht_pipe_control(scenario, style, &control_style.undo);
     g.n_forward = ht_pipe_forward_stages(&g.shape);

@@ -118,6 +118,13 @@ static inline bool ht_pipe_reads_again(const struct ht_pipe *g, int32_t unit)
     unsigned sub_ops = ht_draft_sub_ops(&g->d, unit);
     return ht_is_back(sub_ops) && ht_front_reads_residual(g->d.scenario->model.dropout, sub_ops);
 }
+/* Returns true if what a stage sends before a unit stays on its rank until the stage's backward pass, as the software has it. */
+static inline bool ht_pipe_keeps_output(const struct ht_pipe *g, int32_t unit)
+{
+    int32_t q = g->stage_of[unit] - 1;
+    return g->d.scenario->model.held.outputs && !g->style->recompute_output && q >= 0 &&
+           ht_pipe_forward_rank(&g->shape, q / g->shape.d) == ht_pipe_backward_rank(&g->shape, q);
+}
 /* Returns true if a unit is a half of a block. */
 static inline bool ht_pipe_is_half(const struct ht_pipe *g, int32_t unit)
 {

@@ -259,9 +259,9 @@ void ht_pipe_send_boundary(struct ht_pipe *g, int32_t from, int32_t to, int32_t 
             handed = (gradient ? g->d.dhanded : g->d.handed)[at];
     if (from == to || residual < 0) return; /* or the part has neither stage */
     int64_t of = bytes_over_parts(g, residual) + (handed < 0 ? 0 : bytes_over_parts(g, handed));
-    bool stays = !gradient && ht_pipe_reads_again(g, unit);
+    bool kept = !gradient && ht_pipe_keeps_output(g, unit), stays = kept || (!gradient && ht_pipe_reads_again(g, unit));
     send_tensor(g, from, to, residual, for_backward, stays, of, gradient ? 'D' : 'X');
-    if (handed >= 0) send_tensor(g, from, to, handed, for_backward, false, of, gradient ? 'E' : 'Y');
+    if (handed >= 0) send_tensor(g, from, to, handed, for_backward, kept, of, gradient ? 'E' : 'Y');
 }
 
 void ht_pipe_join_boundary(struct ht_pipe *g, int32_t rank, int32_t tensor, int32_t for_backward)

@@ -75,6 +75,8 @@ START_TEST(every_cut)
         x.style.attention_only = seed & 128;
         x.style.blocking_sends = seed & 16;
         x.style.slices = seed & 4;
+        x.sc.model.held.by_matrix = seed & 32;
+        x.sc.model.held.outputs = seed & 2;
         struct ht_schedule *s = cut_build(&x);
         struct ht_profile *costs = ht_profile_modelled(x.sc.cluster);
         runs_in_proved_memory(s, costs, seed, 1);
@@ -141,6 +143,72 @@ static int64_t effect_on_handed(const struct ht_schedule *s, enum ht_op_kind kin
                 return e;
     ck_abort_msg("no such effect");
 }
+
+/* A fresh gradient that is added up matrix by matrix has the bytes of the largest one of its unit, or of its part of a block: of the
+   front with norm1 alone C, else C C or F C. What is added up is the whole of it. */
+START_TEST(one_matrix)
+{
+    for (int64_t n = 1; n < HT_N_SUB_OPS; n++) {
+        struct cut x = {.sub_ops = {8 + n, 24 - n}, .widths = {1, 1}, .stages = 2, .pipelines = 1};
+        cut_lay_out(&x);
+        x.sc.model.held.by_matrix = true;
+        struct ht_schedule *s = cut_build(&x);
+        const struct ht_model *m = &x.sc.model;
+        int64_t C = m->width, each = ht_dtype_bytes(x.sc.numerics.grad), rows = 0, sums = 0;
+        for (int32_t i = 0; i < s->n_tensors; i++) {
+            const struct ht_tensor *t = &s->tensors[i];
+            bool block = t->label.unit > 0 && t->label.unit <= m->layers, front = ht_is_front(t->label.sub_ops);
+            if (t->class != HT_GRAD || t->label.micro_batch < 0) continue;
+            int64_t largest = !block ? m->vocab * C : front && n == 1 ? C : front && n < 6 ? C * C : m->ffn * C;
+            ck_assert_int_eq(t->bytes, largest * each);
+            rows++;
+        }
+        for (int32_t i = 0; i < s->n_ops; i++)
+            if (s->ops[i].kind == HT_OP_ACCUMULATE) sums += s->works[s->ops[i].work].params;
+        ck_assert_int_eq(rows, 2 * 7); /* four blocks, one of them in two, and both ends; two of three micro-batches */
+        ck_assert_int_eq(sums, 2 * ht_model_params(m));
+        ht_schedule_destroy(s);
+        cut_free(&x);
+    }
+}
+END_TEST
+
+/* Returns the most bytes of what crosses the boundary that stage 0 has at a time, op by op. */
+static int64_t most_output(const struct ht_schedule *s, int32_t unit)
+{
+    int64_t held = 0, most = 0;
+    for (int32_t i = 0; i < s->n_ops; i++)
+        for (int64_t e = s->effects_begin[i]; e < s->effects_begin[i + 1]; e++) {
+            const struct ht_tensor *t = &s->tensors[s->effects[e].tensor];
+            if (s->lanes[s->ops[i].lane].rank || t->class != HT_CHECKPOINT || t->label.unit != unit) continue;
+            if (s->effects[e].flags & HT_PRODUCE) held += t->bytes;
+            most = held > most ? held : most;
+            if (s->effects[e].flags & HT_RELEASE) held -= t->bytes;
+        }
+    ck_assert_int_eq(held, 0);
+    return most;
+}
+
+/* What a stage has sent stays until its backward pass: of the first of two stages in 1F1B two micro-batches of three, of GPipe all
+   three. Freed when it is sent, one is there at a time, as a send blocks the next pass. */
+START_TEST(kept_outputs)
+{
+    static const int64_t expected[2][2] = {{1, 1}, {3, 2}}; /* kept; GPipe, 1F1B */
+    for (int i = 0; i < 4; i++) {
+        bool kept = i & 1, turns = i & 2;
+        struct cut x = {.sub_ops = {16, 16}, .widths = {1, 1}, .stages = 2, .pipelines = 1};
+        cut_lay_out(&x);
+        x.style.order = turns ? HT_PIPE_1F1B : HT_PIPE_AFAB;
+        x.style.blocking_sends = true;
+        x.sc.model.held.outputs = kept;
+        struct ht_schedule *s = cut_build(&x);
+        int64_t stream = x.sc.seq * x.sc.model.width * ht_dtype_bytes(x.sc.numerics.param);
+        ck_assert_int_eq(most_output(s, 3), expected[kept][turns] * stream);
+        ht_schedule_destroy(s);
+        cut_free(&x);
+    }
+}
+END_TEST
 
 START_TEST(broken_hands)
 {
@@ -241,6 +309,8 @@ int main(void)
     tcase_set_timeout(tc, 120);
     tcase_add_test(tc, every_cut);
     tcase_add_test(tc, what_crosses);
+    tcase_add_test(tc, one_matrix);
+    tcase_add_test(tc, kept_outputs);
     tcase_add_test(tc, broken_hands);
     tcase_add_test(tc, gradient_of_other_sub_ops);
     tcase_add_test(tc, refused_cuts);
