@@ -68,7 +68,7 @@ START_TEST(what_archs_hold)
 }
 END_TEST
 
-/* Aceso's program adds gradients up matrix by matrix and keeps what it has sent; Mist's concatenates a block's gradients and frees
+/* Aceso's program adds gradients up matrix by matrix, keeps what it has sent, and has no lasting buffer of scores; Mist's concatenates a block's gradients and frees
    what it has sent. */
 START_TEST(gradients_and_outputs)
 {
@@ -76,7 +76,8 @@ START_TEST(gradients_and_outputs)
     struct ht_model m = {.arch = HT_ARCH_GPT};
     ck_assert(!ht_software_load("aceso", NULL, &s));
     ht_software_apply(&s, &m);
-    ck_assert(m.held.by_matrix && m.held.outputs);
+    ck_assert(m.held.by_matrix && m.held.outputs && m.held.frees);
+    ck_assert(m.held.scores_forward == 0 && m.held.scores_backward == 1);
     ck_assert(!ht_software_load("mist", NULL, &s));
     ht_software_apply(&s, &m);
     ck_assert(!m.held.by_matrix && !m.held.outputs);
