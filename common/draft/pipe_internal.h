@@ -54,7 +54,8 @@ struct ht_pipe {
     int32_t *arrival;                 /* [n_backward * n_mb] op that has a backward pass's input, or -1 */
     int32_t *came;                    /* [n_forward * n_mb] the same of a forward pass */
     const struct ht_pipe_pass *begun; /* pass of several micro-batches whose first op is to come; NULL: none */
-    struct ht_pipe_slices *slices;    /* [rows before the passes] of a tensor, received and not joined yet; n 0: none */
+    int32_t *kept; /* [n_units * n_mb] what the program keeps of a block beside what stays here, or -1 */
+    struct ht_pipe_slices *slices; /* [rows before the passes] of a tensor, received and not joined yet; n 0: none */
 };
 
 static inline int32_t ht_pipe_at(const struct ht_pipe *g, int32_t unit, int32_t mb)
@@ -182,6 +183,8 @@ int32_t ht_pipe_end_block(const struct ht_pipe *g, int32_t q);
 int32_t ht_pipe_end_recomputed(const struct ht_pipe *g, int32_t q);
 /* Returns the sub-ops of a unit that are recomputed. */
 unsigned ht_pipe_dropped(const struct ht_pipe *g, int32_t unit);
+/* Returns those whose activations stay, without what is the residual of the back. */
+unsigned ht_pipe_kept(const struct ht_pipe *g, int32_t unit);
 /* Returns true if the optimizer states of a unit are in host memory during the passes, and its steps on the device. */
 bool ht_pipe_states_in_host(const struct ht_pipe *g, int32_t unit);
 /* Returns true if the head is in a backward stage, or if passes of a forward stage run it. */

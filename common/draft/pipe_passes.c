@@ -110,6 +110,8 @@ void ht_pipe_forward_pass(struct ht_pipe *g, int32_t rank, int64_t n)
         for (int32_t j = begin; j < end; j++) {
             ht_draft_forward(&g->d, u, j, HT_ALL_SUB_OPS & ~ht_pipe_dropped(g, u));
             in_pass(g, rank, x);
+            if (g->kept[ht_pipe_at(g, u, j)] >= 0)
+                ht_op_effect(g->d.schedule, g->kept[ht_pipe_at(g, u, j)], HT_DEVICE, HT_PRODUCE);
             if (j + 1 == end && !(u == 0 && has_head && g->d.scenario->model.tied)) drop_param(g, rank, n, u);
             if (!stays(g, u)) drop(g, g->d.x[ht_pipe_at(g, u, j)]);
             if (u + 1 == g->first[(x->stage + 1) * d] && u + 1 < head) drop_boundary(g, rank, u + 1, j);
@@ -211,6 +213,8 @@ static void backward_unit(struct ht_pipe *g, int32_t rank, int64_t n, const stru
     bool first = u == ht_pipe_first_block(g, q);
     for (int32_t j = ht_pipe_first_mb(g, rank, x); j < end; j++) {
         backward(g, rank, x, u, j);
+        if (g->kept[ht_pipe_at(g, u, j)] >= 0)
+            ht_op_effect(g->d.schedule, g->kept[ht_pipe_at(g, u, j)], HT_DEVICE, HT_NEED | HT_RELEASE);
         if (first) g->made[rank] = g->computed[rank];
         if (first) drop_output(g, q, j);
         if (first && q > 0 && ht_pipe_keeps_boundary(g, rank, ht_pipe_backward_rank(&g->shape, q - 1))) {

@@ -77,6 +77,10 @@ START_TEST(every_cut)
         x.style.slices = seed & 4;
         x.sc.model.held.by_matrix = seed & 32;
         x.sc.model.held.outputs = seed & 2;
+        snprintf(x.sc.software.name, sizeof x.sc.software.name, "aceso");
+        static const int64_t kept[] = {3, 0, 40, 7, 1, 2, 90, 5};
+        x.style.kept = x.style.again && seed & 64 ? kept : NULL;
+        x.style.n_kept = 4 + (x.sub_ops[0] % 8 > 0) + (x.sub_ops[2] % 8 > 0);
         struct ht_schedule *s = cut_build(&x);
         struct ht_profile *costs = ht_profile_modelled(x.sc.cluster);
         runs_in_proved_memory(s, costs, seed, 1);
@@ -210,6 +214,80 @@ START_TEST(kept_outputs)
 }
 END_TEST
 
+/* Returns the bytes that a graph has of a block's or its part's micro-batch 1, by hand of those that stay between its passes. */
+static int64_t bytes_between(const struct ht_schedule *s, int32_t unit, unsigned sub_ops)
+{
+    int64_t bytes = 0;
+    for (int32_t i = 0; i < s->n_ops; i++) {
+        const struct ht_label *l = &s->ops[i].label;
+        bool forward =
+            s->ops[i].kind == HT_OP_FORWARD && l->unit == unit && l->sub_ops == sub_ops && l->micro_batch == 1;
+        for (int64_t e = s->effects_begin[i]; forward && e < s->effects_begin[i + 1]; e++) {
+            const struct ht_tensor *t = &s->tensors[s->effects[e].tensor];
+            bool own = t->class == HT_ACTIVATION || t->class == HT_STAGING;
+            if (own && s->effects[e].flags == HT_PRODUCE) bytes += t->bytes;
+        }
+    }
+    return bytes;
+}
+
+/* What a program keeps takes the place of what the sub-ops that stay keep. Of block 1, whose attention is made again, that is more;
+   block 2 is cut behind norm2, and both parts make all again; of block 3, which makes nothing again, it is less; of block 4 nothing. */
+START_TEST(what_a_program_keeps)
+{
+    static const int64_t again[] = {4, 255, 0, 255}, kept[] = {500, 6, 7, 8, 0};
+    struct cut x = {.sub_ops = {13, 19}, .widths = {1, 1}, .stages = 2, .pipelines = 1};
+    cut_lay_out(&x);
+    x.style.order = HT_PIPE_1F1B;
+    x.style.recompute = true;
+    x.style.segment = 1;
+    x.style.again = again;
+    x.style.kept = kept;
+    x.style.n_kept = 5;
+    snprintf(x.sc.software.name, sizeof x.sc.software.name, "aceso");
+    struct ht_schedule *s = cut_build(&x);
+    unsigned front = ht_front(5), back = HT_ALL_SUB_OPS & ~front;
+    ck_assert_int_eq(bytes_between(s, 1, HT_ALL_SUB_OPS), 500 << 10);
+    int64_t proj = ht_sub_ops_activation_bytes(&x.sc.model, 1u << HT_SUB_PROJ, 1, x.sc.seq, x.sc.numerics.param);
+    ck_assert_int_eq(bytes_between(s, 2, front), (6 << 10) + proj); /* the residual crosses */
+    ck_assert_int_eq(bytes_between(s, 2, back), 7 << 10);
+    ck_assert_int_eq(bytes_between(s, 3, HT_ALL_SUB_OPS), 8 << 10);
+    ck_assert_int_eq(bytes_between(s, 4, HT_ALL_SUB_OPS), 0);
+    struct ht_profile *costs = ht_profile_modelled(x.sc.cluster);
+    runs_in_proved_memory(s, costs, 1, 1);
+    ht_profile_destroy(costs);
+    ht_schedule_destroy(s);
+    cut_free(&x);
+}
+END_TEST
+
+/* A number for each part; not of training, whose software is fused; beside what is made again. */
+START_TEST(refused_kept)
+{
+    static const int64_t again[] = {4, 255, 0, 255}, kept[] = {5, 6, 7, 8, 0};
+    static const struct {
+        int32_t n;
+        bool fused, again;
+        const char *says;
+    } cases[] = {{4, false, true, "kept has 4 elements; expected 5, one a block, two of one that is cut"},
+                 {5, true, true, "kept with software 'fused': expected that of another program"},
+                 {5, false, false, "kept is set without again; expected both"}};
+    for (size_t i = 0; i < HT_COUNT(cases); i++) {
+        struct cut x = {.sub_ops = {13, 19}, .widths = {1, 1}, .stages = 2, .pipelines = 1};
+        struct ht_error err = {0};
+        cut_lay_out(&x);
+        x.style.again = cases[i].again ? again : NULL;
+        x.style.kept = kept;
+        x.style.n_kept = cases[i].n;
+        if (!cases[i].fused) snprintf(x.sc.software.name, sizeof x.sc.software.name, "aceso");
+        ck_assert(!ht_pipe_lay_out(&x.sc, &x.style, x.layout, &err));
+        ck_assert_int_eq(ht_pipe_check(&x.sc, &x.style, &err), HT_BAD_INPUT);
+        ck_assert_msg(strstr(err.text, cases[i].says) != NULL, "%s", err.text);
+        cut_free(&x);
+    }
+}
+END_TEST
+
 START_TEST(broken_hands)
 {
     static const struct {
@@ -311,6 +389,8 @@ int main(void)
     tcase_add_test(tc, what_crosses);
     tcase_add_test(tc, one_matrix);
     tcase_add_test(tc, kept_outputs);
+    tcase_add_test(tc, what_a_program_keeps);
+    tcase_add_test(tc, refused_kept);
     tcase_add_test(tc, broken_hands);
     tcase_add_test(tc, gradient_of_other_sub_ops);
     tcase_add_test(tc, refused_cuts);
