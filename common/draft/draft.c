@@ -175,18 +175,20 @@ static int32_t add_stream(struct ht_draft *g, enum ht_tensor_class class, int32_
     return row;
 }
 
-/* Adds a row of what a front hands to a back beside the residual, or of its gradient. */
+/* Adds a row of what a front hands to a back beside the residual, or of its gradient: of most outputs a part's own columns, or all. */
 static int32_t add_handed(struct ht_draft *g, enum ht_tensor_class class, int32_t u, int32_t j)
 {
     const struct ht_scenario *sc = g->scenario;
     unsigned handed = ht_handed(ht_draft_sub_ops(g, u));
     int32_t rank = beside(g, holder(g, u), u, j);
     if (!handed) return -1;
+    bool own = !ht_handed_alike(handed), whole = own && g->state->hands_whole && g->state->hands_whole[u];
     int64_t elements = g->micro_batch * sc->seq * ht_handed_width(&sc->model, handed);
+    if (whole) elements *= ht_layout_width_at(g->layout, rank);
     int32_t row = add(g, class, u, j, elements * ht_dtype_bytes(sc->numerics.param), rank);
     struct ht_tensor *t = &g->schedule->tensors[row];
     t->label.sub_ops = handed;
-    if (!ht_handed_alike(handed)) t->part = g->part, t->parts = ht_layout_width_at(g->layout, rank);
+    if (own && !whole) t->part = g->part, t->parts = ht_layout_width_at(g->layout, rank);
     return row;
 }
 

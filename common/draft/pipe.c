@@ -226,6 +226,10 @@ static void add_rows(struct ht_pipe *g)
     }
     g->holder[g->d.n_units] = g->holder[head];
     if (g->d.scenario->model.tied && g->holder[0] != g->holder[head]) g->d.table = g->d.n_units;
+    g->hands_whole = HT_NEW_ARRAY(bool, g->d.n_units);
+    for (int32_t u = 1; u < g->d.n_units; u++)
+        g->hands_whole[u] = ht_pipe_width(g, ht_pipe_owner(g, u)) != ht_pipe_width(g, ht_pipe_owner(g, u - 1));
+    g->d.state->hands_whole = g->hands_whole;
     g->d.holder = g->holder;
     g->d.forward_rank = g->forward_rank;
     ht_draft_add_rows(&g->d);
@@ -285,9 +289,9 @@ static enum ht_status write_draft(const struct ht_scenario *scenario, const stru
     lay_out(&g);
     emit(&g);
     struct ht_schedule *plain = ht_draft_free(&g.d);
-    void *all[] = {g.first,    g.stage_of, g.holder,  g.forward_rank, g.stage_lane, g.serve,
-                   g.computed, g.sending,  g.arrival, g.lanes,        g.visit_of,   g.n_visits,
-                   g.passes,   g.visits,   g.slices,  g.came,         g.made,       g.kept};
+    void *all[] = {g.first,   g.stage_of, g.holder, g.forward_rank, g.stage_lane, g.serve,  g.computed,
+                   g.sending, g.arrival,  g.lanes,  g.visit_of,     g.n_visits,   g.passes, g.visits,
+                   g.slices,  g.came,     g.made,   g.kept,         g.hands_whole};
     for (size_t i = 0; i < HT_COUNT(all); i++) free(all[i]);
     if (g.control.mode == HT_CONTROL_NONE) {
         *out = plain;

@@ -38,6 +38,7 @@ struct ht_pipe {
     struct ht_control control;      /* of the graph */
     int32_t *first;                 /* [n_backward + 1] first unit of a backward stage */
     int32_t *stage_of;              /* [n_units] backward stage */
+    bool *hands_whole;              /* [n_units] a back whose front is in another number of parts */
     int32_t *holder, *forward_rank; /* [n_units + 1], see struct ht_draft */
     struct ht_lanes *lanes;         /* [ranks] */
     int32_t *stage_lane;            /* [n_backward] lane of its optimizer; -1: not added yet */
