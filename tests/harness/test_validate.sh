@@ -85,6 +85,9 @@ for operators, segments, mib in [
         ((10, 13), [(10, 13)], 0)]:
     kept = mist.kept_of(operators, segments, mist.sizes(config, 1)) / 2**20
     assert kept == mib, (operators, segments, kept, mib)
+# one of two parts, of a stage that ends behind gelu before one of another width: 20 + 30 + 400 + 10 + 40 MiB, less the other part's 40 of gelu,
+# which crosses, but for a part's own
+assert mist.kept_of((1, 11), [], mist.sizes(config, 2), 2) / 2**20 == 20 + 30 + 400 + 10 + 20 + 40 - 40
 # outputs of operators as they were published
 outputs = {"qkv": ["query", "key", "value"], "attn_dropout": ["attn_dropout", "attn_mask"], "add1": ["add1", "add1_mask"]}
 rows = [r for r in mist.rows_of("mist_ops_l4.csv") if r["hidden"] == "5120" and r["micro_batch"] == "1" and r["op"] in mist.OPERATORS and r["tp"] in "12"]
