@@ -51,6 +51,10 @@
  * crossing=1,5 makes the messages of each boundary cost as much as so many tensors, as of a program whose stages end
  * between any two operators (Aceso: the residual and what the next operator reads). The graph sends one.
  *
+ * kept=65536,81920 makes each block keep so many KiB of a micro-batch between its passes, as a program does that recomputes operators
+ * which are not whole sub-ops; again says what is made again, at what cost. Where a block is cut, its front and its back have a number
+ * each. It sizes tensors for a simulation, so no training takes it.
+ *
  * place= puts the stages on any devices: part after part, stage after stage, pipeline after pipeline. order=1 is the
  * place that Megatron-LM gives them (Narayanan et al., Sec. 3): parts of a stage beside each other, then the stages that
  * hold the same blocks, then the next blocks. For two pipelines of two stages, tp 2: place=0-1,4-5,2-3,6-7.
@@ -100,7 +104,8 @@
     {"recompute", "1: a block keeps nothing and is recomputed; 2: it drops its attention alone", .max = 2},            \
     {"segment", "blocks recomputed at a time, from the input of the first; 0: those of a stage", .max = -1},           \
     {"c", "blocks of each stage that are recomputed, the first ones", .min = 1, .max = -1},                            \
-    {"again", "sub-ops that each block recomputes, a sum of 1 norm1, 2 qkv, 4 attention, 8 proj, 16 norm2, 32 fc1, 64 gelu, 128 fc2", .max = HT_ALL_SUB_OPS, .kind = HT_VARIABLE_LIST}
+    {"again", "sub-ops that each block recomputes, a sum of 1 norm1, 2 qkv, 4 attention, 8 proj, 16 norm2, 32 fc1, 64 gelu, 128 fc2", .max = HT_ALL_SUB_OPS, .kind = HT_VARIABLE_LIST}, \
+    {"kept", "KiB that each block, or each part of one that is cut, keeps of a micro-batch beside again", .max = INT64_C(1) << 40, .kind = HT_VARIABLE_LIST}
 /* clang-format on */
 
 static const struct ht_knob knobs[] = {SHAPE, REPLICAS, GRADIENTS, RECOMPUTE, {0}};

@@ -109,6 +109,27 @@ static bool passes(const struct ht_draft *g, int32_t rank, int32_t j)
     return rank >= 0 && ht_layout_passes(g->layout, rank, j);
 }
 
+/* Returns the elements of a unit's largest matrix or vector. */
+static int64_t largest_matrix(const struct ht_draft *g, int32_t u)
+{
+    struct ht_param_part parts[HT_MAX_PARAM_PARTS];
+    struct ht_range all = ht_layout_params(g->layout, &g->scenario->model, unit_of(g, u));
+    int64_t most = 0;
+    for (int i = ht_unit_param_parts(&g->scenario->model, ht_draft_unit(g, u), parts) - 1; i >= 0; i--)
+        if (parts[i].offset >= all.begin && parts[i].offset < all.end)
+            most = ht_max(most, parts[i].rows * parts[i].cols);
+    return most;
+}
+
+/* Adds the row of a unit's fresh gradient of a micro-batch, of which all or one matrix at a time is in memory. */
+static int32_t add_fresh_gradient(struct ht_draft *g, int32_t u, int32_t j)
+{
+    enum ht_dtype dtype = g->scenario->numerics.grad;
+    int32_t row = shard(g, HT_GRAD, u, j, dtype);
+    if (g->state->by_matrix) g->schedule->tensors[row].bytes = largest_matrix(g, u) * ht_dtype_bytes(dtype);
+    return row;
+}
+
 static void add_parameters(struct ht_draft *g, int32_t u)
 {
     const struct ht_numerics *n = &g->scenario->numerics;
@@ -121,7 +142,7 @@ static void add_parameters(struct ht_draft *g, int32_t u)
     for (int32_t j = 0; j < g->n_mb && !g->state->reduce_once; j++) {
         if (j == g->first_mb || !passes(g, holder(g, u), j)) continue;
         ht_draft_turn_to(g, j);
-        if (g->sharded || j < g->own_mb) g->grad_mb[ht_draft_at(g, u, j)] = shard(g, HT_GRAD, u, j, n->grad);
+        if (g->sharded || j < g->own_mb) g->grad_mb[ht_draft_at(g, u, j)] = add_fresh_gradient(g, u, j);
     }
     ht_draft_turn_to(g, -1);
 }
@@ -154,18 +175,20 @@ static int32_t add_stream(struct ht_draft *g, enum ht_tensor_class class, int32_
     return row;
 }
 
-/* Adds a row of what a front hands to a back beside the residual, or of its gradient. */
+/* Adds a row of what a front hands to a back beside the residual, or of its gradient: of most outputs a part's own columns, or all. */
 static int32_t add_handed(struct ht_draft *g, enum ht_tensor_class class, int32_t u, int32_t j)
 {
     const struct ht_scenario *sc = g->scenario;
     unsigned handed = ht_handed(ht_draft_sub_ops(g, u));
     int32_t rank = beside(g, holder(g, u), u, j);
     if (!handed) return -1;
+    bool own = !ht_handed_alike(handed), whole = own && g->state->hands_whole && g->state->hands_whole[u];
     int64_t elements = g->micro_batch * sc->seq * ht_handed_width(&sc->model, handed);
+    if (whole) elements *= ht_layout_width_at(g->layout, rank);
     int32_t row = add(g, class, u, j, elements * ht_dtype_bytes(sc->numerics.param), rank);
     struct ht_tensor *t = &g->schedule->tensors[row];
     t->label.sub_ops = handed;
-    if (!ht_handed_alike(handed)) t->part = g->part, t->parts = ht_layout_width_at(g->layout, rank);
+    if (own && !whole) t->part = g->part, t->parts = ht_layout_width_at(g->layout, rank);
     return row;
 }
 

@@ -29,6 +29,9 @@ struct ht_draft_state {
     /* Gathering, see zero.c. */
     enum ht_gather keeps;
     bool reduce_once; /* false without sharding or with one round */
+    const bool
+        *hands_whole; /* [n_units]: of a back, each part has all columns of what its front hands; NULL: its own */
+    bool by_matrix;   /* rows of fresh gradients have the bytes of the largest matrix: they are added up one by one */
     bool blocks_gathers;
     bool one_communicator; /* false without sharding */
     int32_t *full_param;   /* [n_units + 1] all shards gathered; this, full_grad and full_sum are -1 without shards */

@@ -206,6 +206,24 @@ static void cut(struct ht_pipe *g)
     }
 }
 
+/* Gives what a block keeps of a micro-batch the bytes that the style says: what is more than the tensors that stay is a tensor of its
+   own, what is less is taken off the last of them. */
+static void size_kept(struct ht_pipe *g, int32_t u, int32_t j)
+{
+    struct ht_schedule *s = g->d.schedule;
+    int32_t at = ht_pipe_at(g, u, j), row = -1;
+    const int32_t *rows = g->d.a[at];
+    for (int k = 0; k < HT_N_SUB_OPS; k++)
+        if (ht_pipe_kept(g, u) >> k & 1 && rows[k] >= 0) row = rows[k];
+    int64_t bytes = g->style->kept[u - 1] * 1024, more = bytes - (row < 0 ? 0 : s->tensors[row].bytes);
+    if (more < 0) s->tensors[row].bytes = bytes;
+    if (more <= 0) return;
+    struct ht_tensor t = s->tensors[g->d.x[at]];
+    t.class = HT_STAGING;
+    t.bytes = more;
+    g->kept[at] = ht_add_tensor(s, t);
+}
+
 /* Makes the states of a unit resident that is stepped on the device: in host memory, but for a master that gathers cast. */
 static void place_in_host(struct ht_pipe *g, int32_t u)
 {
@@ -228,10 +246,17 @@ static void add_rows(struct ht_pipe *g)
     }
     g->holder[g->d.n_units] = g->holder[head];
     if (g->d.scenario->model.tied && g->holder[0] != g->holder[head]) g->d.table = g->d.n_units;
+    g->hands_whole = HT_NEW_ARRAY(bool, g->d.n_units);
+    for (int32_t u = 1; u < g->d.n_units; u++)
+        g->hands_whole[u] = ht_pipe_width(g, ht_pipe_owner(g, u)) != ht_pipe_width(g, ht_pipe_owner(g, u - 1));
+    g->d.state->hands_whole = g->hands_whole;
     g->d.holder = g->holder;
     g->d.forward_rank = g->forward_rank;
     ht_draft_add_rows(&g->d);
     cut(g);
+    g->kept = ht_alloc_ids((int64_t)g->d.n_units * g->d.n_mb);
+    for (int32_t u = 1; u < head && g->style->kept; u++)
+        for (int32_t j = 0; j < g->d.own_mb && g->holder[u] >= 0; j++) size_kept(g, u, j);
     for (int32_t u = 0; u < g->d.n_units + (g->d.table > 0); u++) {
         if (g->holder[u] < 0) continue; /* the part does not have it */
         g->d.cast_on_use[u] = g->d.sharded && g->d.master[u] >= 0;
@@ -269,6 +294,7 @@ static enum ht_status write_draft(const struct ht_scenario *scenario, const stru
     ht_draft_init(&g.d, scenario, layout, k, member, name);
     if (before) ht_builder_reserve(g.d.schedule, before, 1);
     g.d.state->keeps = HT_GATHER_ITERATION;
+    g.d.state->by_matrix = scenario->model.held.by_matrix && !g.d.sharded; /* shards are added up when scattered */
     g.d.state->reduce_once = g.d.sharded && style->zero == 1 && (g.d.n_mb > 1 || style->reduce_whole);
     g.control = ht_pipe_control(scenario, style, &control_style.undo);
     g.n_forward = ht_pipe_forward_stages(&g.shape);
@@ -294,9 +320,9 @@ static enum ht_status write_draft(const struct ht_scenario *scenario, const stru
     lay_out(&g);
     emit(&g);
     struct ht_schedule *plain = ht_draft_free(&g.d);
-    void *all[] = {g.first,    g.stage_of, g.holder,  g.forward_rank, g.stage_lane, g.serve,
-                   g.computed, g.sending,  g.arrival, g.lanes,        g.visit_of,   g.n_visits,
-                   g.passes,   g.visits,   g.slices,  g.came,         g.made,       g.repeats};
+    void *all[] = {g.first,   g.stage_of, g.holder, g.forward_rank, g.stage_lane,  g.serve,  g.computed,
+                   g.sending, g.arrival,  g.lanes,  g.visit_of,     g.n_visits,    g.passes, g.visits,
+                   g.slices,  g.came,     g.made,   g.kept,         g.hands_whole, g.repeats};
     for (size_t i = 0; i < HT_COUNT(all); i++) free(all[i]);
     if (g.control.mode == HT_CONTROL_NONE) {
         *out = plain;

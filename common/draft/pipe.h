@@ -189,6 +189,10 @@ struct ht_pipe_style {
     /* Sub-ops that each block recomputes, [layers], as bits 1 << HT_SUB_..; segment is 1, and recomputed and attention_only do not count. NULL:
        they do. */
     const int64_t *again;
+    /* [n_kept] KiB that a program keeps of a micro-batch, for each block or half of one, between its passes: where it recomputes
+       operators that are not whole sub-ops. Not of training, whose tensors are real. NULL: what the sub-ops that stay keep. */
+    const int64_t *kept;
+    int32_t n_kept;
     bool early_recompute; /* recomputation may begin before the gradient arrives */
     /* The last forward pass runs the head, for its loss, and the backward pass runs it again. Else the head's forward
        runs in its backward pass. Only with recomputation. */

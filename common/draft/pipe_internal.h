@@ -50,6 +50,7 @@ struct ht_pipe {
     struct ht_control control;      /* of the graph */
     int32_t *first;                 /* [n_backward + 1] first unit of a backward stage */
     int32_t *stage_of;              /* [n_units] backward stage */
+    bool *hands_whole;              /* [n_units] a back whose front is in another number of parts */
     int32_t *holder, *forward_rank; /* [n_units + 1], see struct ht_draft */
     struct ht_lanes *lanes;         /* [ranks] */
     int32_t *stage_lane;            /* [n_backward] lane of its optimizer; -1: not added yet */
@@ -67,7 +68,8 @@ struct ht_pipe {
     int32_t *came;                    /* [n_forward * n_mb] the same of a forward pass */
     const struct ht_pipe_pass *begun; /* pass of several micro-batches whose first op is to come; NULL: none */
     struct ht_repeat *repeats;        /* [HT_N_REPEATS * (n_units + 1)]; NULL: all ops are written in full */
-    struct ht_pipe_slices *slices;    /* [rows before the passes] of a tensor, received and not joined yet; n 0: none */
+    int32_t *kept; /* [n_units * n_mb] what the program keeps of a block beside what stays here, or -1 */
+    struct ht_pipe_slices *slices; /* [rows before the passes] of a tensor, received and not joined yet; n 0: none */
 };
 
 static inline int32_t ht_pipe_at(const struct ht_pipe *g, int32_t unit, int32_t mb)
@@ -136,6 +138,13 @@ static inline bool ht_pipe_reads_again(const struct ht_pipe *g, int32_t unit)
     unsigned sub_ops = ht_draft_sub_ops(&g->d, unit);
     return ht_is_back(sub_ops) && ht_front_reads_residual(g->d.scenario->model.dropout, sub_ops);
 }
+/* Returns true if what a stage sends before a unit stays on its rank until the stage's backward pass, as the software has it. */
+static inline bool ht_pipe_keeps_output(const struct ht_pipe *g, int32_t unit)
+{
+    int32_t q = g->stage_of[unit] - 1;
+    return g->d.scenario->model.held.outputs && !g->style->recompute_output && q >= 0 &&
+           ht_pipe_forward_rank(&g->shape, q / g->shape.d) == ht_pipe_backward_rank(&g->shape, q);
+}
 /* Returns true if a unit is a half of a block. */
 static inline bool ht_pipe_is_half(const struct ht_pipe *g, int32_t unit)
 {
@@ -193,6 +202,8 @@ int32_t ht_pipe_end_block(const struct ht_pipe *g, int32_t q);
 int32_t ht_pipe_end_recomputed(const struct ht_pipe *g, int32_t q);
 /* Returns the sub-ops of a unit that are recomputed. */
 unsigned ht_pipe_dropped(const struct ht_pipe *g, int32_t unit);
+/* Returns those whose activations stay, without what is the residual of the back. */
+unsigned ht_pipe_kept(const struct ht_pipe *g, int32_t unit);
 /* Returns true if the optimizer states of a unit are in host memory during the passes, and its steps on the device. */
 bool ht_pipe_states_in_host(const struct ht_pipe *g, int32_t unit);
 /* Returns true if the head is in a backward stage, or if passes of a forward stage run it. */

@@ -116,6 +116,7 @@ static bool stays(const struct ht_pipe *g, int32_t unit)
 static void drop_boundary(struct ht_pipe *g, int32_t rank, int32_t unit, int32_t j)
 {
     int32_t at = ht_pipe_at(g, unit, j);
+    if (ht_pipe_keeps_output(g, unit)) return;
     if (!ht_pipe_keeps_boundary(g, rank, ht_pipe_forward_rank(&g->shape, g->stage_of[unit] / g->shape.d))) return;
     if (!ht_pipe_reads_again(g, unit)) drop(g, g->d.x[at]);
     if (g->d.handed[at] >= 0) drop(g, g->d.handed[at]);
@@ -145,6 +146,8 @@ void ht_pipe_forward_pass(struct ht_pipe *g, int32_t rank, int64_t n)
     for (int32_t u = g->first[x->stage * d]; u < g->first[(x->stage + 1) * d] && u < head; u++)
         for (int32_t j = begin; j < end; j++) {
             pass_op(g, rank, x, HT_REPEAT_FORWARD, u, j, HT_ALL_SUB_OPS & ~ht_pipe_dropped(g, u));
+            if (g->kept[ht_pipe_at(g, u, j)] >= 0)
+                ht_op_effect(g->d.schedule, g->kept[ht_pipe_at(g, u, j)], HT_DEVICE, HT_PRODUCE);
             if (j + 1 == end && !(u == 0 && has_head && g->d.scenario->model.tied)) drop_param(g, rank, n, u);
             if (!stays(g, u)) drop(g, g->d.x[ht_pipe_at(g, u, j)]);
             if (u + 1 == g->first[(x->stage + 1) * d] && u + 1 < head) drop_boundary(g, rank, u + 1, j);
@@ -215,6 +218,16 @@ static void head(struct ht_pipe *g, int32_t rank, int64_t n, const struct ht_pip
     }
 }
 
+/* Frees what a stage has sent of a micro-batch and kept, when the last op, of its backward pass, ends. The front of a block that the
+   stage ends in may have freed the residual. */
+static void drop_output(struct ht_pipe *g, int32_t q, int32_t j)
+{
+    if (q + 1 == g->n_backward || !ht_pipe_keeps_output(g, g->first[q + 1])) return;
+    int32_t at = ht_pipe_at(g, g->first[q + 1], j);
+    if (!ht_pipe_reads_again(g, g->first[q + 1])) drop(g, g->d.x[at]);
+    if (g->d.handed[at] >= 0) drop(g, g->d.handed[at]);
+}
+
 /* Appends the backward of a unit, for each micro-batch of a pass. */
 static void backward_unit(struct ht_pipe *g, int32_t rank, int64_t n, const struct ht_pipe_pass *x, int32_t u)
 {
@@ -222,7 +235,10 @@ static void backward_unit(struct ht_pipe *g, int32_t rank, int64_t n, const stru
     bool first = u == ht_pipe_first_block(g, q);
     for (int32_t j = ht_pipe_first_mb(g, rank, x); j < end; j++) {
         pass_op(g, rank, x, HT_REPEAT_BACKWARD, u, j, 0);
+        if (g->kept[ht_pipe_at(g, u, j)] >= 0)
+            ht_op_effect(g->d.schedule, g->kept[ht_pipe_at(g, u, j)], HT_DEVICE, HT_NEED | HT_RELEASE);
         if (first) g->made[rank] = g->computed[rank];
+        if (first) drop_output(g, q, j);
         if (first && q > 0 && ht_pipe_keeps_boundary(g, rank, ht_pipe_backward_rank(&g->shape, q - 1))) {
             int32_t at = ht_pipe_at(g, u, j);
             drop(g, g->d.dx[at]);

@@ -153,7 +153,14 @@ static enum ht_status check_front(const struct ht_scenario *sc, const struct ht_
     return HT_OK;
 }
 
-/* Checks that stages which hand what their parts have not alike are as wide as the next. */
+/* Returns true if the software is ours, whose tensors are real in a training. */
+static bool trains(const struct ht_scenario *sc)
+{
+    return !strcmp(sc->software.name, "fused");
+}
+
+/* Checks that stages which hand what their parts have not alike are as wide as the next: messages have no strides. Of software that
+   does not train each part gets all columns. */
 static enum ht_status check_handed_widths(const struct ht_scenario *sc, const struct ht_pipe_style *y,
                                           const unsigned *fronts, struct ht_error *err)
 {
@@ -168,7 +175,7 @@ static enum ht_status check_handed_widths(const struct ht_scenario *sc, const st
             unsigned handed = at % each ? ht_handed(fronts[1 + at / each]) : 0;
             int32_t a = ht_layout_width(y->layout, ht_pipe_backward_rank(&shape, q)),
                     b = ht_layout_width(y->layout, ht_pipe_backward_rank(&shape, q + 1));
-            if (!handed || ht_handed_alike(handed) || a == b) continue;
+            if (!handed || ht_handed_alike(handed) || a == b || !trains(sc)) continue;
             return ht_fail(
                 err, HT_BAD_INPUT,
                 "stage %d, in %d part%s, ends behind %s, and the next is in %d; expected as many, or an end behind "
@@ -337,14 +344,24 @@ int32_t ht_pipe_end_recomputed(const struct ht_pipe *g, int32_t q)
     return begin + (g->style->recomputed && g->style->recomputed < n ? g->style->recomputed : n);
 }
 
-/* Returns the sub-ops that a block, or half of one, drops by the style's list. Where what the projection keeps is the back's
-   residual, neither half drops it. */
+/* Returns the sub-ops of a block, or of half of one, whose activations are its own. Where what the projection keeps is the back's
+   residual, it is of neither half. */
+static unsigned own_sub_ops(unsigned has)
+{
+    return ht_is_half(has) && ht_hands_proj(has) ? has & ~(1u << HT_SUB_PROJ) : has;
+}
+
+/* Returns the sub-ops that a block, or half of one, drops by the style's list. */
 static unsigned dropped_of(const struct ht_pipe *g, int32_t unit)
 {
-    unsigned has = ht_draft_sub_ops(&g->d, unit);
-    if (ht_pipe_is_half(g, unit) && ht_hands_proj(has)) has &= ~(1u << HT_SUB_PROJ);
+    unsigned has = own_sub_ops(ht_draft_sub_ops(&g->d, unit));
     unsigned dropped = (unsigned)g->style->again[ht_draft_label(&g->d, unit, -1).unit - 1] & has;
     return dropped == has ? HT_ALL_SUB_OPS : dropped;
+}
+
+unsigned ht_pipe_kept(const struct ht_pipe *g, int32_t unit)
+{
+    return own_sub_ops(ht_draft_sub_ops(&g->d, unit)) & ~ht_pipe_dropped(g, unit);
 }
 
 unsigned ht_pipe_dropped(const struct ht_pipe *g, int32_t unit)
@@ -475,6 +492,22 @@ static enum ht_status check_crossing(const struct ht_scenario *sc, const struct 
     return HT_OK;
 }
 
+/* Checks that what blocks keep has a number for each, or for each half of one that is cut, and that there is a tensor for it. */
+static enum ht_status check_kept(const struct ht_scenario *sc, const struct ht_pipe_style *y, struct ht_error *err)
+{
+    const struct ht_layout *l = y->layout;
+    int32_t n = (l ? l->n_units : (int32_t)sc->model.layers + 2) - 2;
+    if (!y->kept) return HT_OK;
+    if (trains(sc))
+        return ht_fail(err, HT_BAD_INPUT,
+                       "kept with software 'fused': expected that of another program, whose tensors it sizes");
+    if (!y->again) return ht_fail(err, HT_BAD_INPUT, "kept is set without again; expected both");
+    if (y->n_kept != n)
+        return ht_fail(err, HT_BAD_INPUT, "kept has %d element%s; expected %d, one a block, two of one that is cut",
+                       y->n_kept, y->n_kept == 1 ? "" : "s", n);
+    return HT_OK;
+}
+
 /* Checks that stages of one width have a block in all pipelines, since its gradients are reduced part by part. */
 static enum ht_status check_widths(const struct ht_scenario *sc, const struct ht_pipe_style *y, struct ht_error *err)
 {
@@ -507,6 +540,7 @@ enum ht_status ht_pipe_check(const struct ht_scenario *scenario, const struct ht
     if (!status) status = check_zero(scenario, y, err);
     if (!status) status = check_host_blocks(scenario, y, err);
     if (!status) status = check_crossing(scenario, y, err);
+    if (!status) status = check_kept(scenario, y, err);
     if (!status && y->posts && !y->blocking_sends)
         status = ht_fail(err, HT_BAD_INPUT, "posts is 1 where no pass waits for a send; expected 0");
     if (!status && y->transposed && y->zero)
@@ -539,6 +573,7 @@ static enum ht_status plan_again(const struct ht_scenario *scenario, const struc
         return ht_fail(err, HT_BAD_INPUT, "again has %d element%s; expected %lld, one a block", again->n,
                        again->n == 1 ? "" : "s", (long long)scenario->model.layers);
     ht_plan_set_vector(out, again);
+    if (ht_setting_variable(settings, "kept")) ht_plan_set_vector(out, ht_setting_variable(settings, "kept"));
     return HT_OK;
 }
 
@@ -546,6 +581,8 @@ enum ht_status ht_pipe_plan_recomputation(const struct ht_scenario *scenario, co
                                           bool whole_stages, struct ht_error *err, struct ht_plan *out)
 {
     if (ht_setting_variable(settings, "again")) return plan_again(scenario, settings, err, out);
+    if (ht_setting_variable(settings, "kept"))
+        return ht_fail(err, HT_BAD_INPUT, "kept is set without again; expected both");
     int64_t recompute = ht_setting(settings, "recompute", HT_RECOMPUTES_NOTHING);
     bool attention = recompute == HT_RECOMPUTES_ATTENTION;
     int64_t segment = ht_setting(settings, "segment", attention || !whole_stages), c = ht_setting(settings, "c", 0);
@@ -566,7 +603,10 @@ enum ht_status ht_pipe_plan_recomputation(const struct ht_scenario *scenario, co
 void ht_pipe_read_recomputation(const struct ht_plan *plan, struct ht_pipe_style *y)
 {
     const struct ht_variable *again = ht_plan_variable(plan, "again");
+    const struct ht_variable *kept = ht_plan_variable(plan, "kept");
     y->again = again ? again->values : NULL;
+    y->kept = kept ? kept->values : NULL;
+    y->n_kept = kept ? kept->n : 0;
     y->recompute = again || ht_plan_get(plan, "recompute");
     y->segment = again ? 1 : (int32_t)ht_plan_get(plan, "segment");
     y->recomputed = (int32_t)ht_plan_get(plan, "c");

@@ -3,6 +3,7 @@
 
 #include "common/base/array.h"
 #include "common/base/minmax.h"
+#include "common/schedule/apart.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -292,9 +293,9 @@ void ht_pipe_send_boundary(struct ht_pipe *g, int32_t from, int32_t to, int32_t 
             handed = (gradient ? g->d.dhanded : g->d.handed)[at];
     if (from == to || residual < 0) return; /* or the part has neither stage */
     int64_t of = bytes_over_parts(g, residual) + (handed < 0 ? 0 : bytes_over_parts(g, handed));
-    bool stays = !gradient && ht_pipe_reads_again(g, unit);
+    bool kept = !gradient && ht_pipe_keeps_output(g, unit), stays = kept || (!gradient && ht_pipe_reads_again(g, unit));
     send_tensor(g, from, to, unit, residual, for_backward, stays, of, gradient ? 'D' : 'X');
-    if (handed >= 0) send_tensor(g, from, to, -1, handed, for_backward, false, of, gradient ? 'E' : 'Y');
+    if (handed >= 0) send_tensor(g, from, to, -1, handed, for_backward, kept, of, gradient ? 'E' : 'Y');
 }
 
 void ht_pipe_join_boundary(struct ht_pipe *g, int32_t rank, int32_t tensor, int32_t for_backward)
@@ -308,14 +309,17 @@ void ht_pipe_join_boundary(struct ht_pipe *g, int32_t rank, int32_t tensor, int3
             mb = about.micro_batch - ht_pipe_replica(g)->first_micro_batch;
     const int32_t *group = ht_layout_stage_ranks(g->d.layout, me);
     for (int32_t i = 0; i < slices.n; i++) bytes -= s->tensors[slices.first + i].bytes;
-    struct ht_work w = {.kind = HT_OP_ALL_GATHER, .where = HT_LANE_COLLECTIVE, .tp = 1, .ranks = n, .bytes = bytes};
+    /* Software that hands columns to other widths sends each part its own, and gathers none. */
+    bool columns = ht_is_handed(&s->tensors[tensor]) && !ht_handed_alike(about.sub_ops);
+    struct ht_work w = {
+        .kind = HT_OP_ALL_GATHER, .where = HT_LANE_COLLECTIVE, .tp = 1, .ranks = n, .bytes = bytes, .free = columns};
     int32_t op = ht_add_op(s, HT_OP_ALL_GATHER, g->lanes[rank].slices, about, ht_add_work(s, &w));
     ht_op_number(s, s->tensors[tensor].class == HT_ACT_GRAD ? "AD" : "AX", about.unit, mb);
     ht_op_match(s, g->match++);
     ht_op_after(s, g->computed[rank]);
     for (int32_t i = 0; i < slices.n; i++) ht_op_effect(s, slices.first + i, HT_DEVICE, HT_NEED | HT_RELEASE);
     ht_op_effect(s, tensor, HT_DEVICE, HT_PRODUCE);
-    ht_charge_collective(s, g->d.links, ht_links_cross(s, g->d.links, me, group, n), bytes);
+    if (!columns) ht_charge_collective(s, g->d.links, ht_links_cross(s, g->d.links, me, group, n), bytes);
     if (for_backward >= 0)
         g->arrival[for_backward * g->d.n_mb + mb] = op;
     else if (g->shape.v == 1)

@@ -114,6 +114,7 @@ struct ht_held {
     int64_t ffn, ffn_backward;               /* (B,T,F): kept; scratch of a backward pass */
     int64_t scores_forward, scores_backward; /* scratch: (B,H,T,T); none with flash attention */
     bool frees; /* that of a backward pass takes the place of what the MLP has kept, which is freed by then */
+    bool by_matrix, outputs; /* of a fresh gradient one matrix; a stage's output until its backward (software.h) */
     int64_t logits, logits_forward, logits_backward;   /* (B,T,V): kept; scratch of the head's passes */
     int64_t half_logits_forward, half_logits_backward; /* scratch */
 };

@@ -74,6 +74,8 @@ struct ht_software {
     bool dropout;     /* GPT and BERT drop out */
     bool half_logits; /* the head's product writes logits in the compute type */
     bool frees;       /* a block's backward pass frees what its MLP has kept before it comes to attention */
+    bool by_matrix; /* a micro-batch's gradient is added to the sum matrix by matrix, as the backward pass makes them */
+    bool outputs;   /* what a stage sends stays until its backward pass of the micro-batch */
     struct ht_software_memory memory;
     struct ht_software_allocator allocator;
     struct ht_software_collectives collectives;

@@ -61,7 +61,7 @@ enum ht_tensor_class {
     HT_ACT_GRAD,   /* gradient of a unit's input */
     HT_LOGITS,
     HT_WORKSPACE, /* scratch of one op */
-    HT_STAGING,   /* pinned or bounce buffers */
+    HT_STAGING,   /* pinned or bounce buffers; what another program keeps of a block beside its activations */
     HT_COMM,      /* communication buffers */
     HT_N_TENSOR_CLASSES,
 };

@@ -330,8 +330,9 @@ static json_t *software_json(const struct ht_software *s)
     const struct ht_step_passes *t = &s->step;
     const struct ht_software_memory *m = &s->memory;
     const struct ht_software_allocator *a = &s->allocator;
-    json_t *o = json_pack("{s:s,s:s,s:b,s:b,s:b}", "name", s->name, "source", s->source, "dropout", s->dropout,
-                          "half_logits", s->half_logits, "frees", s->frees);
+    json_t *o =
+        json_pack("{s:s,s:s,s:b,s:b,s:b,s:b,s:b}", "name", s->name, "source", s->source, "dropout", s->dropout,
+                  "half_logits", s->half_logits, "frees", s->frees, "by_matrix", s->by_matrix, "outputs", s->outputs);
     json_object_set_new(o, "allocator",
                         json_pack("{s:I,s:I,s:I,s:b,s:s}", "own_bytes", (json_int_t)a->own, "round_bytes",
                                   (json_int_t)a->round, "shared_bytes", (json_int_t)a->shared, "leaving", a->leaving,

@@ -62,4 +62,40 @@ PY
 }
 anew vtrain-predictions vtrain.csv 64,30,64 iteration_ms
 anew mist-predictions mist.csv a10g-2.6b-4st iteration_s,peak_mib
+
+# ---- what a block of Aceso's program keeps, in MiB by hand: X is 20, an array of scores 320 --------------------------
+
+"$python" - "$root/scripts/mist-predictions" <<'PY' || fail "mist-predictions: what a block keeps"
+import importlib.machinery, importlib.util, sys
+sys.dont_write_bytecode = True
+loader = importlib.machinery.SourceFileLoader("mist", sys.argv[1])
+mist = importlib.util.module_from_spec(importlib.util.spec_from_loader("mist", loader))
+loader.exec_module(mist)
+config = {"micro_batch": "1", "seq": "2048", "hidden": "5120", "heads": "40"}
+X, S = 20, 320
+for operators, segments, mib in [
+        ((1, 13), [], 16 * X + 2.5 * S),          # 17 X with the input, and probabilities, dropped-out ones, their mask
+        ((1, 13), [(3, 6)], 16 * X),              # queries, keys and values enter; context's output stays for dense
+        ((1, 13), [(5, 6)], 16 * X + S),          # probabilities enter
+        ((1, 13), [(8, 11)], 12 * X + 2.5 * S),   # dense's output enters; add1's and its mask are the closure's; ln2, gemm1 are not there
+        ((1, 13), [(8, 13)], 6 * X + 2.5 * S),    # add2 is inside, so nothing is the closure's: ln1, qkv, context, dense
+        ((1, 13), [(2, 13)], X), ((1, 13), [(1, 13)], 0),
+        ((1, 9), [], 5 * X + 2.5 * S),            # what crosses, add1, its mask and ln2, is not counted
+        ((10, 13), [], 8 * X),                    # nor is it behind; the mask that comes with add1's is taken off
+        ((10, 13), [(10, 13)], 0)]:
+    kept = mist.kept_of(operators, segments, mist.sizes(config, 1)) / 2**20
+    assert kept == mib, (operators, segments, kept, mib)
+# one of two parts, of a stage that ends behind gelu before one of another width: 20 + 30 + 400 + 10 + 40 MiB, less the other part's 40 of gelu,
+# which crosses, but for a part's own
+assert mist.kept_of((1, 11), [], mist.sizes(config, 2), 2) / 2**20 == 20 + 30 + 400 + 10 + 20 + 40 - 40
+# outputs of operators as they were published
+outputs = {"qkv": ["query", "key", "value"], "attn_dropout": ["attn_dropout", "attn_mask"], "add1": ["add1", "add1_mask"]}
+rows = [r for r in mist.rows_of("mist_ops_l4.csv") if r["hidden"] == "5120" and r["micro_batch"] == "1" and r["op"] in mist.OPERATORS and r["tp"] in "12"]
+for r in rows:
+    size = mist.sizes(config, int(r["tp"]))
+    if r["op"] not in ("add2", "gemm2"):
+        mib = sum(size[name] for name in outputs.get(r["op"], [r["op"]])) / 2**20
+        assert abs(mib - float(r["kept_mib"])) < 0.02, (r, mib)
+assert len(rows) == 26
+PY
 finish

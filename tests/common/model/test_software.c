@@ -68,6 +68,22 @@ START_TEST(what_archs_hold)
 }
 END_TEST
 
+/* Aceso's program adds gradients up matrix by matrix, keeps what it has sent, and has no lasting buffer of scores; Mist's concatenates a block's gradients and frees
+   what it has sent. */
+START_TEST(gradients_and_outputs)
+{
+    struct ht_software s;
+    struct ht_model m = {.arch = HT_ARCH_GPT};
+    ck_assert(!ht_software_load("aceso", NULL, &s));
+    ht_software_apply(&s, &m);
+    ck_assert(m.held.by_matrix && m.held.outputs && m.held.frees);
+    ck_assert(m.held.scores_forward == 0 && m.held.scores_backward == 1);
+    ck_assert(!ht_software_load("mist", NULL, &s));
+    ht_software_apply(&s, &m);
+    ck_assert(!m.held.by_matrix && !m.held.outputs);
+}
+END_TEST
+
 /* The programs with Megatron-LM's kernels read half of a causal model's scores, the others all; an encoder's are read
    whole by each. */
 START_TEST(scores_of_programs)
@@ -184,6 +200,7 @@ int main(void)
     tcase_add_test(t, fused_holds_nothing);
     tcase_add_test(t, what_archs_hold);
     tcase_add_loop_test(t, scores_of_programs, 0, 6);
+    tcase_add_test(t, gradients_and_outputs);
     tcase_add_test(t, bytes_by_hand);
     tcase_add_loop_test(t, files_are_checked, 0, (int)HT_COUNT(files));
     tcase_add_test(t, unknown_name);
