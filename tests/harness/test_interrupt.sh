@@ -60,7 +60,7 @@ grep -Eq '^hetbench: interrupted after [1-9][0-9]* of [0-9]+ rows; part has the 
 grep -Eq '^partial: interrupted after [1-9][0-9]* of [0-9]+ rows' out || fail "compare: the table does not say that it is a part: $(cat out)"
 [ "$(json part/compare.json 'd["complete"], all(r["status"] for r in d["rows"]), len(d["rows"])')" = \
     "(False, True, $(($(wc -l <part/compare.csv) - 1)))" ] || fail "compare: Ctrl-C left other rows: $(cat part/compare.csv)"
-stop maxsize --of batch --models 'autohete-*' --cluster autohete-1gpu --json
+stop maxsize --of batch --models 'autohete-*' --cluster autohete-4gpu --json
 [ "$(json out 'd["complete"], len(d["rows"]) > 0')" = "(False, True)" ] || fail "maxsize: Ctrl-C printed $(cat out)"
 
 # A hangup that is ignored at the start, as under nohup, stays ignored.
