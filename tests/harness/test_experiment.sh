@@ -467,15 +467,12 @@ for words in ("autohete-fig7", "Two models, two budgets", "simulated", "OOM at",
     assert words in text, words
 assert "http" not in re.sub(r"base64,[^\"]*", "", text)
 PY
-run 0 report both --out page --json
-[ "$(json out 'd["page"]')" = page/report.html ] || fail "--json does not name the page"
-[ -s page/report.html ] || fail "--out is not where the page is"
-
 # An interrupted experiment is drawn too, and says so.
 "$python" -c 'import json
 d = json.load(open("long/results.json"))
 d["rows"], d["complete"] = d["rows"][:40], False
 json.dump(d, open("long/results.json", "w"))'
-run 0 report long
-grep -q 'was interrupted: 40 points' long/report.html || fail "the page hides that points are missing"
+run 0 report long --out page --json
+[ "$(json out 'd["page"]')" = page/report.html ] || fail "--json does not name the page"
+grep -q 'was interrupted: 40 points' page/report.html || fail "--out is not where the page is, or it hides that points are missing"
 finish
