@@ -19,11 +19,12 @@ static bool is_row(const struct ht_schedule *s, int32_t row, const struct ht_ten
 
 static bool alike_uses(const struct ht_schedule *s, int32_t a, int32_t b)
 {
-    const struct ht_use *x = s->uses + s->uses_begin[a], *y = s->uses + s->uses_begin[b];
     int64_t n = s->uses_begin[a + 1] - s->uses_begin[a];
     if (s->uses_begin[b + 1] - s->uses_begin[b] != n) return false;
-    for (int64_t i = 0; i < n; i++)
-        if (x[i].resource != y[i].resource || x[i].amount != y[i].amount) return false;
+    for (int64_t i = 0; i < n; i++) {
+        const struct ht_use *x = &s->uses[s->uses_begin[a] + i], *y = &s->uses[s->uses_begin[b] + i];
+        if (x->resource != y->resource || x->amount != y->amount) return false;
+    }
     return true;
 }
 

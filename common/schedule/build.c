@@ -140,9 +140,10 @@ void ht_op_number(struct ht_schedule *s, const char *letters, int32_t number, in
     put_number(at, end, micro_batch);
 }
 
-static bool contains(const int32_t *list, int64_t n, int32_t op)
+/* Returns true if the entries [begin, end) of a list have an op. */
+static bool contains(const int32_t *list, int64_t begin, int64_t end, int32_t op)
 {
-    for (int64_t i = 0; i < n; i++)
+    for (int64_t i = begin; i < end; i++)
         if (list[i] == op) return true;
     return false;
 }
@@ -153,7 +154,7 @@ static void add_edge(int32_t **list, int64_t *begin, size_t *cap, struct ht_spar
     int64_t first = begin[n_ops - 1], end = begin[n_ops];
     if (op < 0) return;
     if (end - first < FEW) {
-        if (contains(*list + first, end - first, op)) return;
+        if (contains(*list, first, end, op)) return;
     } else {
         for (int64_t i = first; end - first == FEW && i < end; i++)
             if ((*list)[i] >= 0) ht_sparse_set(seen, (*list)[i], i); /* marks are in no index */
@@ -207,7 +208,7 @@ void ht_marks_resolve(struct ht_schedule *s)
         for (; read < s->prev_begin[i + 1]; read++) {
             int32_t op = s->prev[read];
             if (op < -1) op = b->marks[-2 - op];
-            if (op >= 0 && !contains(s->prev + begin, written - begin, op)) s->prev[written++] = op;
+            if (op >= 0 && !contains(s->prev, begin, written, op)) s->prev[written++] = op;
         }
         s->prev_begin[i + 1] = written;
     }
