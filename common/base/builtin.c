@@ -7,7 +7,7 @@
 
 #include "common/base/array.h"
 
-/* What has been parsed. Planners ask for a device or a model hundreds of times, from several threads. */
+/* Holds what has been parsed. Planners ask for a device or a model hundreds of times, from several threads. */
 static struct parsed {
     const char *text;
     struct ht_doc *doc;
