@@ -112,7 +112,8 @@ static void give_row(struct rows *r, int32_t x)
     HT_PUSH(r->free, r->n_free, r->free_cap, r->row_of[x]);
 }
 
-/* Begins the row of x: what is after the next instance on its FIFO lane, and that one. next: -1: there is none. */
+/* Begins the row of x with what comes after the next instance on its FIFO lane, and that instance. next: -1 if there is
+   none. */
 static void begin_row(const struct ht_order *o, struct rows *r, int32_t x, int32_t next)
 {
     if (next >= 0 && r->readers[next] == 1) {

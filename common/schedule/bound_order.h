@@ -23,9 +23,8 @@ struct ht_order {
     uint8_t *tiers;       /* [n_ops] bit t: the op makes or frees something there */
     int64_t *begin;       /* [n_ops + 1] its columns in `after`: those of each of its tiers */
     int32_t *after;       /* [2 * begin[n_ops]] first positions that start after the instance has ended */
-    /* Of the space at hand: */
-    enum ht_tier tier;
-    int32_t *column; /* [n_lanes] of a lane that it asks about */
+    enum ht_tier tier;    /* of the space at hand */
+    int32_t *column;      /* [n_lanes] of a lane that the space at hand asks about */
 };
 
 /* Returns the op of an instance. */

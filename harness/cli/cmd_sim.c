@@ -5,6 +5,7 @@
 #include "harness/cli/drawing.h"
 #include "harness/cli/job_report.h"
 #include "harness/result/evaluate.h"
+#include "harness/result/variations.h"
 #include "harness/run/simulate.h"
 
 #include <stdlib.h>
@@ -34,7 +35,8 @@ static enum ht_status run(const struct ht_options *options, struct ht_error *err
     struct ht_options shown = *options;
     shown.plan.progress = true;
     shown.plan.folds = folds(options);
-    enum ht_status status = ht_evaluate(&shown, NULL, NULL, err, &e);
+    enum ht_status status = ht_check_variations(options, err); /* before a planner takes its time */
+    if (status == HT_OK) status = ht_evaluate(&shown, NULL, NULL, err, &e);
     if (status != HT_OK) return status;
     if (e.result.trace) status = check_replay(e.result.trace, err);
     if (status == HT_OK) status = ht_save_trace(e.result.trace, options->trace, err);

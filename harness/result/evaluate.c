@@ -37,7 +37,6 @@ enum ht_status ht_evaluate_job(const struct ht_options *o, const struct ht_job *
 {
     struct ht_trace *trace = NULL;
     enum ht_status status = ht_check_bad(o, job, err);
-    if (status == HT_OK) status = ht_check_variations(o, err);
     if (status == HT_OK && job->answer == HT_OK) status = ht_simulate(o, job, err, &trace);
     if (status != HT_OK) return status;
     bool real = trace && trace->clock != HT_CLOCK_SIM;

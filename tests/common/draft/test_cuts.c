@@ -232,8 +232,8 @@ static int64_t most_output(const struct ht_schedule *s, int32_t unit)
     return most;
 }
 
-/* What a stage has sent stays until its backward pass: of the first of two stages in 1F1B two micro-batches of three, of GPipe all
-   three. Freed when it is sent, one is there at a time, as a send blocks the next pass. */
+/* Counts what a stage has sent, which stays until its backward pass: of the first of two stages in 1F1B two micro-batches
+   of three, of GPipe all three. Freed when it is sent, one is there at a time, as a send blocks the next pass. */
 START_TEST(kept_outputs)
 {
     static const int64_t expected[2][2] = {{1, 1}, {3, 2}}; /* kept; GPipe, 1F1B */
