@@ -47,6 +47,10 @@ enum ht_status ht_grants_create(const struct ht_schedule *s, int32_t node, struc
                                 struct ht_grants **out);
 void ht_grants_destroy(struct ht_grants *g);
 
+/* Keeps free what FIFO lanes' ops may hold at most that were issued before they could start: ahead[n_lanes] of a lane at once, each
+   with the most that an op of the lane asks for. Returns false, and keeps nothing free, if the safe sequence would not fit then. */
+bool ht_grants_keep_free(struct ht_grants *g, const int32_t *ahead);
+
 /* Returns the most bytes that were live at once. */
 int64_t ht_grants_peak(const struct ht_grants *g, int32_t space);
 

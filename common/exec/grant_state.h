@@ -63,6 +63,8 @@ struct ht_grants {
     struct amount *amounts;
     uint32_t *begin; /* [n_ops + 1] of each op's amounts */
     struct parcel *parcels;
+    int64_t *
+        asked; /* [n_lanes * HT_N_TIERS] the most that one of the lane's ops asks for in its rank's space of the tier */
     int64_t *needs;   /* space after space; NULL: no tree has been planted */
     int32_t *changed; /* stack of changed spaces */
     int32_t n_changed;
