@@ -23,7 +23,7 @@
  * takes the place of `capacity`.
  *
  * Issue groups before the frontier (the oldest ungranted one) no longer matter. Those behind it that were granted early
- * are in a window, a ring of places. No extra(w) exceeds the bytes that they allocated. So if these, the largest need
+ * are in a window, a ring of places. No extra(w) exceeds the sum of their positive net(u). So if that, the largest need
  * and a(x) fit together, x is allowed without a search. Else a segment tree over the window answers. It is planted when
  * a space first needs it; its nodes hold
  *

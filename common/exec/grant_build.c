@@ -311,8 +311,8 @@ static int64_t most_amounts(const struct ht_schedule *s)
 void ht_grants_open_window(struct space *sp, int32_t window)
 {
     sp->window = window;
-    sp->granted = HT_NEW_ARRAY(struct granted, window);
-    for (int32_t i = 0; i < window; i++) sp->granted[i].alloc = -1;
+    sp->net = HT_NEW_ARRAY(int64_t, window);
+    for (int32_t i = 0; i < window; i++) sp->net[i] = HT_NOT_GRANTED;
 }
 
 /* A space while its needs are listed: where the next one goes, and what is live so far by branch. */
@@ -426,7 +426,7 @@ void ht_grants_destroy(struct ht_grants *g)
 {
     if (!g) return;
     for (int32_t i = 0; i < g->n_spaces; i++) {
-        free(g->spaces[i].granted);
+        free(g->spaces[i].net);
         free(g->spaces[i].tree);
         free(g->spaces[i].waiters);
     }
