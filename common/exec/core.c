@@ -357,6 +357,7 @@ static inline bool ask(struct ht_core *c, int32_t lane, int32_t iteration, int32
         l->denied.holds = by >= 0;
     l->denied.by = by;
     if (by >= 0) {
+        c->was_denied = true;
         if (group >= 0) sl->groups[group].waited = waits;
         l->denied.key = key_of(iteration, op);
         l->denied.waits = waits;
@@ -575,6 +576,11 @@ bool ht_core_has_ended(const struct ht_core *c, struct ht_inst inst)
 bool ht_core_done(const struct ht_core *c)
 {
     return c->oldest >= c->iterations;
+}
+
+bool ht_core_is_exact(const struct ht_core *c)
+{
+    return !c->elides || !c->was_denied;
 }
 
 int32_t ht_core_ended(const struct ht_core *c)

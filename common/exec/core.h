@@ -40,6 +40,8 @@ struct ht_core_options {
     /* Most issued ops that wait behind the running one, on FIFO lanes of a device (compute, copies, collectives, P2P);
        host and disk lanes always have 0. */
     int32_t issue_ahead;
+    bool
+        only_times; /* nobody asks when ops are issued, or for their memory: only when they start and end (ht_core_is_exact) */
     bool one_node; /* true: runs only the ops of `node`, and learns of the others' ends by messages (below) */
     int32_t node;
 };
@@ -49,6 +51,14 @@ struct ht_core_options {
 enum ht_status ht_core_create(const struct ht_schedule *s, struct ht_core_options options, struct ht_error *err,
                               struct ht_core **out);
 void ht_core_destroy(struct ht_core *core);
+
+/*
+ * Returns false once a core with only_times may no longer start ops when they should: the run is to begin again without it.
+ *
+ * With only_times the core issues nothing ahead if that cannot matter: no op has a `when`, and memory keeps room for all that could
+ * have been issued ahead beside everything else. As long as nothing is denied its memory nevertheless, ops start when they would.
+ */
+bool ht_core_is_exact(const struct ht_core *core);
 
 /* Says what a lane did in its turn. */
 struct ht_turn {

@@ -67,12 +67,26 @@ static void select_ops(struct ht_core *c)
                                        .mine = mine,
                                        .is_remote_dep = mine && c->node >= 0 && x->kind == HT_OP_VALIDATE};
             c->lanes[x->lane].n_ops += mine;
+            c->has_when |= x->when != HT_ALWAYS;
             if (mine && first < 0) first = m;
             size += mine;
         }
         if (n > 1) HT_PUSH(c->groups, c->n_groups, c->groups_cap, ((struct group){first, size}));
         c->n_mine += size;
     }
+}
+
+/* Returns true if it makes no difference to times whether ops are issued ahead, as long as none is denied its memory. A lane on
+   which none is still has its members of groups that have their memory and wait for other lanes. */
+static bool may_elide(struct ht_core *c, int32_t issue_ahead)
+{
+    if (!issue_ahead || c->has_when) return false;
+    int32_t *ahead = HT_NEW_ARRAY(int32_t, c->s->n_lanes);
+    for (int32_t i = 0; i < c->s->n_lanes; i++)
+        if (c->s->lanes[i].order == HT_FIFO) ahead[i] = issue_ahead + 1;
+    bool fits = ht_grants_keep_free(c->grants, ahead);
+    free(ahead);
+    return fits;
 }
 
 static void lay_out_lanes(struct ht_core *c, int32_t issue_ahead)
@@ -120,7 +134,8 @@ enum ht_status ht_core_create(const struct ht_schedule *s, struct ht_core_option
     c->lanes = HT_NEW_ARRAY(struct lane, s->n_lanes);
     select_ops(c);
     list_successors(c);
-    lay_out_lanes(c, options.issue_ahead);
+    c->elides = options.only_times && may_elide(c, options.issue_ahead);
+    lay_out_lanes(c, c->elides ? 0 : options.issue_ahead);
     for (int i = 0; i < 2 && i < options.iterations; i++) {
         c->slots[i].ops = HT_NEW_ARRAY(struct op_state, s->n_ops);
         c->slots[i].groups = HT_NEW_ARRAY(struct group_state, c->n_groups);

@@ -127,6 +127,8 @@ struct ht_core {
     int64_t n_ready;
     size_t ready_cap;
     int64_t seq;
+    bool elides;               /* issues nothing ahead, since it would not matter */
+    bool was_denied, has_when; /* has_when: some op has a `when` */
 };
 
 /* Returns the op's group, or the op alone. */

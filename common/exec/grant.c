@@ -3,14 +3,15 @@
 #include "common/exec/grant_state.h"
 
 #include "common/base/array.h"
+#include "common/base/minmax.h"
 
 #include <stdlib.h>
 
 #define NONE (INT64_MIN / 4) /* `best` of a node without ungranted places: survives adding any sum of bytes */
 
-static struct granted *granted_at(const struct space *sp, int64_t place)
+static int64_t *net_at(const struct space *sp, int64_t place)
 {
-    return &sp->granted[place & (sp->window - 1)];
+    return &sp->net[place & (sp->window - 1)];
 }
 
 static struct node join(struct node l, struct node r)
@@ -21,8 +22,8 @@ static struct node join(struct node l, struct node r)
 
 static struct node leaf(const struct space *sp, int64_t place)
 {
-    const struct granted *x = granted_at(sp, place);
-    return x->alloc < 0 ? (struct node){0, sp->need[place % sp->n]} : (struct node){x->net, NONE};
+    int64_t net = *net_at(sp, place);
+    return net == HT_NOT_GRANTED ? (struct node){0, sp->need[place % sp->n]} : (struct node){net, NONE};
 }
 
 /* Updates the tree after a change of a place's group. */
@@ -50,8 +51,8 @@ static void widen(struct space *sp, int64_t place)
     while (place - sp->frontier >= window) window *= 2;
     if (window == old.window) return;
     ht_grants_open_window(sp, window);
-    for (int64_t p = old.frontier; p < old.frontier + old.window; p++) *granted_at(sp, p) = *granted_at(&old, p);
-    free(old.granted);
+    for (int64_t p = old.frontier; p < old.frontier + old.window; p++) *net_at(sp, p) = *net_at(&old, p);
+    free(old.net);
     free(old.tree);
     if (old.tree) plant(sp);
 }
@@ -122,25 +123,28 @@ int64_t ht_grants_last_blocked(struct ht_grants *g, struct space *sp, int64_t pl
 void ht_grants_advance(struct space *sp)
 {
     do {
-        struct granted *passed = granted_at(sp, sp->frontier);
-        if (passed->alloc > 0) sp->ahead -= passed->alloc;
-        passed->alloc = -1;
+        int64_t *passed = net_at(sp, sp->frontier);
+        sp->ahead -= ht_max(*passed, 0);
+        *passed = HT_NOT_GRANTED;
         if (sp->tree) update(sp, sp->frontier + sp->window);
         sp->frontier++;
-    } while (granted_at(sp, sp->frontier)->alloc >= 0);
+    } while (*net_at(sp, sp->frontier) != HT_NOT_GRANTED);
 }
 
 void ht_grants_put(struct space *sp, int64_t place, int64_t bytes)
 {
     if (place - sp->frontier >= sp->window) widen(sp, place);
-    *granted_at(sp, place) = (struct granted){bytes, bytes};
+    *net_at(sp, place) = bytes;
     sp->ahead += bytes;
     if (sp->tree) update(sp, place);
 }
 
 void ht_grants_less(struct space *sp, int64_t place, int64_t bytes)
 {
-    granted_at(sp, place)->net -= bytes;
+    int64_t *net = net_at(sp, place);
+    sp->ahead -= ht_max(*net, 0);
+    *net -= bytes;
+    sp->ahead += ht_max(*net, 0);
     if (sp->tree) update(sp, place);
 }
 
@@ -174,7 +178,7 @@ static bool may_have(const struct space *sp, const struct waiter *w)
     if (sp->live <= w->live) return true;
     if (w->blocked == INT64_MAX) return false;
     if (sp->frontier > w->blocked || sp->last_released > w->blocked) return true;
-    return w->several ? sp->last_granted >= w->blocked : granted_at(sp, w->blocked)->alloc >= 0;
+    return w->several ? sp->last_granted >= w->blocked : *net_at(sp, w->blocked) != HT_NOT_GRANTED;
 }
 
 int32_t ht_grants_wake(struct ht_grants *g)

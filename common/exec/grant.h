@@ -23,7 +23,7 @@
  * takes the place of `capacity`.
  *
  * Issue groups before the frontier (the oldest ungranted one) no longer matter. Those behind it that were granted early
- * are in a window, a ring of places. No extra(w) exceeds the bytes that they allocated. So if these, the largest need
+ * are in a window, a ring of places. No extra(w) exceeds the sum of their positive net(u). So if that, the largest need
  * and a(x) fit together, x is allowed without a search. Else a segment tree over the window answers. It is planted when
  * a space first needs it; its nodes hold
  *
@@ -46,6 +46,10 @@ struct ht_grants;
 enum ht_status ht_grants_create(const struct ht_schedule *s, int32_t node, struct ht_error *err,
                                 struct ht_grants **out);
 void ht_grants_destroy(struct ht_grants *g);
+
+/* Keeps free what FIFO lanes' ops may hold at most that were issued before they could start: ahead[n_lanes] of a lane at once, each
+   with the most that an op of the lane asks for. Returns false, and keeps nothing free, if the safe sequence would not fit then. */
+bool ht_grants_keep_free(struct ht_grants *g, const int32_t *ahead);
 
 /* Returns the most bytes that were live at once. */
 int64_t ht_grants_peak(const struct ht_grants *g, int32_t space);

@@ -77,8 +77,16 @@ static inline bool is_here(const struct walk *w, int32_t op)
     return w->node < 0 || w->s->rank_node[ht_op_rank(w->s, op)] == w->node;
 }
 
-/* Adds up the effects of an op. */
-static inline void sum_op(const struct walk *w, int32_t op, struct sums *out)
+/* Takes the lowest tier of a set. The set may not be empty. */
+static inline enum ht_tier take_tier(unsigned *set)
+{
+    int tier = __builtin_ctz(*set);
+    *set &= *set - 1;
+    return (enum ht_tier)tier;
+}
+
+/* Adds up the effects of an op, and notes if its lane has asked for less so far. */
+static inline void sum_op(const struct ht_grants *g, const struct walk *w, int32_t op, struct sums *out)
 {
     const struct ht_schedule *s = w->s;
     const struct ht_effect *end = s->effects + s->effects_begin[op + 1];
@@ -94,14 +102,11 @@ static inline void sum_op(const struct walk *w, int32_t op, struct sums *out)
         out->freed[f->tier] += bytes;
         out->frees |= bit;
     }
-}
-
-/* Takes the lowest tier of a set. The set may not be empty. */
-static inline enum ht_tier take_tier(unsigned *set)
-{
-    int tier = __builtin_ctz(*set);
-    *set &= *set - 1;
-    return (enum ht_tier)tier;
+    int64_t *asked = g->asked + (int64_t)s->ops[op].lane * HT_N_TIERS;
+    for (unsigned tiers = out->touches; tiers;) {
+        enum ht_tier tier = take_tier(&tiers);
+        asked[tier] = ht_max(asked[tier], out->alloc[tier]);
+    }
 }
 
 /* Adds an op's sums to those of its issue group. */
@@ -123,14 +128,14 @@ static void add_member(struct walk *w, const int32_t *spaces, const struct sums 
 
 /* Adds up what an issue group's ops on this node do, and sorts the spaces that they touch. Insertion is enough: a group
    touches a few. */
-static void add_group(struct walk *w, int32_t first, int32_t end)
+static void add_group(const struct ht_grants *g, struct walk *w, int32_t first, int32_t end)
 {
     for (int32_t i = 0; i < w->n_touched; i++) w->tally[w->touched[i]].touched = false;
     w->n_touched = 0;
     HT_RESERVE(w->members, w->members_cap, end - first);
     for (int32_t op = first; op < end; op++) {
         if (!is_here(w, op)) continue;
-        sum_op(w, op, &w->members[op - first]);
+        sum_op(g, w, op, &w->members[op - first]);
         add_member(w, spaces_of(w, op), &w->members[op - first]);
     }
     for (int32_t i = 1; i < w->n_touched; i++) {
@@ -221,7 +226,7 @@ static void list_alone(struct ht_grants *g, struct walk *w, int32_t op, uint32_t
 {
     struct sums x;
     const int32_t *spaces = spaces_of(w, op);
-    sum_op(w, op, &x);
+    sum_op(g, w, op, &x);
     for (unsigned tiers = x.touches; tiers;) {
         enum ht_tier tier = take_tier(&tiers);
         int32_t space = spaces[tier];
@@ -234,7 +239,7 @@ static void list_alone(struct ht_grants *g, struct walk *w, int32_t op, uint32_t
 /* Appends what the issue group [first, end) asks for, under its first member on this node, and what its members release. */
 static void list_group(struct ht_grants *g, struct walk *w, int32_t first, int32_t end, uint32_t *n)
 {
-    add_group(w, first, end);
+    add_group(g, w, first, end);
     for (int32_t i = 0; i < w->n_touched; i++) {
         struct tally *t = &w->tally[w->touched[i]];
         pass(g, w, w->touched[i], w->s->ops[first].when, t->alloc, t->freed);
@@ -306,8 +311,8 @@ static int64_t most_amounts(const struct ht_schedule *s)
 void ht_grants_open_window(struct space *sp, int32_t window)
 {
     sp->window = window;
-    sp->granted = HT_NEW_ARRAY(struct granted, window);
-    for (int32_t i = 0; i < window; i++) sp->granted[i].alloc = -1;
+    sp->net = HT_NEW_ARRAY(int64_t, window);
+    for (int32_t i = 0; i < window; i++) sp->net[i] = HT_NOT_GRANTED;
 }
 
 /* A space while its needs are listed: where the next one goes, and what is live so far by branch. */
@@ -353,6 +358,7 @@ enum ht_status ht_grants_create(const struct ht_schedule *s, int32_t node, struc
     g->changed = HT_NEW_ARRAY(int32_t, n_spaces);
     g->begin = HT_NEW_ARRAY(uint32_t, (int64_t)s->n_ops + 1);
     g->amounts = HT_NEW_ARRAY(struct amount, most_amounts(s));
+    g->asked = HT_NEW_ARRAY(int64_t, (int64_t)s->n_lanes * HT_N_TIERS);
     struct walk w = begin_walk(s, node);
     w.numbers = HT_NEW_ARRAY(uint32_t, w.n_numbers = FIRST_NUMBERS);
     for (int32_t i = 0; i < n_spaces; i++) {
@@ -399,11 +405,28 @@ enum ht_status ht_grants_create(const struct ht_schedule *s, int32_t node, struc
     return status;
 }
 
+bool ht_grants_keep_free(struct ht_grants *g, const int32_t *ahead)
+{
+    const struct ht_schedule *s = g->s;
+    int64_t *left = HT_NEW_ARRAY(int64_t, g->n_spaces);
+    bool fits = true;
+    for (int32_t i = 0; i < g->n_spaces; i++) left[i] = g->spaces[i].capacity - g->spaces[i].order;
+    for (int32_t i = 0; fits && i < s->n_lanes * HT_N_TIERS; i++) {
+        int32_t lane = i / HT_N_TIERS, space = ht_space(s, (enum ht_tier)(i % HT_N_TIERS), s->lanes[lane].rank);
+        if (!ahead[lane] || !g->asked[i]) continue;
+        fits = g->asked[i] <= left[space] / ahead[lane];
+        left[space] -= fits ? ahead[lane] * g->asked[i] : 0;
+    }
+    for (int32_t i = 0; fits && i < g->n_spaces; i++) g->spaces[i].capacity = g->spaces[i].order + left[i];
+    free(left);
+    return fits;
+}
+
 void ht_grants_destroy(struct ht_grants *g)
 {
     if (!g) return;
     for (int32_t i = 0; i < g->n_spaces; i++) {
-        free(g->spaces[i].granted);
+        free(g->spaces[i].net);
         free(g->spaces[i].tree);
         free(g->spaces[i].waiters);
     }
@@ -412,6 +435,7 @@ void ht_grants_destroy(struct ht_grants *g)
     free(g->woken);
     free(g->amounts);
     free(g->parcels);
+    free(g->asked);
     free(g->needs);
     free(g->begin);
     free(g);

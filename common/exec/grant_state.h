@@ -8,10 +8,7 @@ struct node {
     int64_t sum, best;
 };
 
-/* A group granted beyond the frontier: its bytes, and these less what it has released since. */
-struct granted {
-    int64_t alloc, net; /* alloc -1: not granted */
-};
+#define HT_NOT_GRANTED INT64_MIN /* in the place of a group's net */
 
 /* Bytes in a space. Few differ, so amounts name them by number. */
 struct parcel {
@@ -40,19 +37,19 @@ struct space {
     int64_t capacity, order, live, peak; /* order: the most that the safe sequence needs */
     int64_t resident;                    /* live before the first op */
     int64_t frontier;                    /* place of the oldest ungranted group */
-    int64_t ahead;                       /* sum of alloc over groups granted beyond the frontier */
+    int64_t ahead; /* sum of net over groups granted beyond the frontier, as far as it is positive */
     struct waiter *waiters;
     size_t waiters_cap;
     int32_t n_waiters;
     int64_t wake_live, wake_blocked; /* the largest `live` and the smallest `blocked` of the waiters */
     /* Since they were looked at: the largest place from wake_blocked on that was granted, or released something; -1: none. */
     int64_t last_granted, last_released;
-    int32_t n;               /* issue groups that touch the space */
-    int32_t window;          /* a power of two */
-    const int64_t *need;     /* [n], in the grants' needs; NULL: not needed yet */
-    struct granted *granted; /* [window] */
-    struct node *tree;       /* [2 * window]; node 1 is the root, slot i is node window + i; NULL: not needed yet */
-    bool changed;            /* a waiter may be granted what it was denied */
+    int32_t n;           /* issue groups that touch the space */
+    int32_t window;      /* a power of two */
+    const int64_t *need; /* [n], in the grants' needs; NULL: not needed yet */
+    int64_t *net;        /* [window] of groups granted beyond the frontier, or HT_NOT_GRANTED */
+    struct node *tree;   /* [2 * window]; node 1 is the root, slot i is node window + i; NULL: not needed yet */
+    bool changed;        /* a waiter may be granted what it was denied */
 };
 
 struct ht_grants {
@@ -63,6 +60,8 @@ struct ht_grants {
     struct amount *amounts;
     uint32_t *begin; /* [n_ops + 1] of each op's amounts */
     struct parcel *parcels;
+    int64_t *
+        asked; /* [n_lanes * HT_N_TIERS] the most that one of the lane's ops asks for in its rank's space of the tier */
     int64_t *needs;   /* space after space; NULL: no tree has been planted */
     int32_t *changed; /* stack of changed spaces */
     int32_t n_changed;

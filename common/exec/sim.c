@@ -44,7 +44,8 @@ struct sim {
     int64_t *running;                /* [n_lanes] id_of the issue group that runs in the lane's slot */
     int32_t *changed;                /* [n_lanes] scratch */
     int64_t now_ns;
-    bool unsettled; /* flows have to be settled before the clock moves */
+    bool only_times; /* as of the core */
+    bool unsettled;  /* flows have to be settled before the clock moves */
 };
 
 /* Returns the id of an issue group among the ends: ordered as (iteration, first op), and taken apart without a division. */
@@ -191,9 +192,9 @@ static enum ht_status loop(struct sim *sim, struct ht_error *err)
 {
     const struct ht_schedule *s = sim->s;
     int64_t n_ops = ht_core_unfinished(sim->core);
-    bool answered;
+    bool answered = false;
     dispatch(sim);
-    for (int64_t rounds = 1; !(answered = is_answered(sim)); rounds++) {
+    for (int64_t rounds = 1; ht_core_is_exact(sim->core) && !(answered = is_answered(sim)); rounds++) {
         /* While more ends are due at now, sharing before them would have no effect. */
         if (sim->unsettled && ht_sim_ends_next_ns(&sim->ends) != sim->now_ns) settle(sim);
         int64_t next_ns = ht_sim_ends_next_ns(&sim->ends);
@@ -209,7 +210,7 @@ static enum ht_status loop(struct sim *sim, struct ht_error *err)
         if (sim->period_ns) n_ops = (int64_t)sim->simulated * s->n_ops;
         sim->options->progress(sim->options->progress_ctx, n_ops - ht_core_unfinished(sim->core), n_ops);
     }
-    if (!answered && !ht_core_done(sim->core)) {
+    if (ht_core_is_exact(sim->core) && !answered && !ht_core_done(sim->core)) {
         char stall[768];
         ht_core_describe_stall(sim->core, stall, sizeof(stall));
         return ht_fail(err, HT_FAILED, "schedule '%s': stalled at %lld ns with %lld ops to go: %s", s->name,
@@ -248,7 +249,8 @@ static enum ht_status set_up(struct sim *sim, const int64_t *cost_ns, struct ht_
 {
     const struct ht_schedule *s = sim->s;
     const struct ht_sim_options *o = sim->options;
-    struct ht_core_options core = {.iterations = o->iterations, .issue_ahead = o->issue_ahead};
+    struct ht_core_options core = {
+        .iterations = o->iterations, .issue_ahead = o->issue_ahead, .only_times = sim->only_times};
     ht_sim_ends_init(&sim->ends, s->n_lanes);
     sim->running = HT_NEW_ARRAY(int64_t, s->n_lanes);
     sim->changed = HT_NEW_ARRAY(int32_t, s->n_lanes);
@@ -311,19 +313,31 @@ enum ht_status ht_sim_run(const struct ht_schedule *s, const int64_t *cost_ns, c
     return status;
 }
 
+/* Answers a question. *exact: false if it has to be asked without only_times. */
+static enum ht_status answer(struct sim *sim, const int64_t *cost_ns, struct ht_error *err, int64_t *ns, bool *exact)
+{
+    enum ht_status status = set_up(sim, cost_ns, err);
+    if (status == HT_OK) {
+        sim->iteration_end_ns = HT_NEW_ARRAY(int64_t, sim->options->iterations);
+        status = loop(sim, err);
+        free(sim->iteration_end_ns);
+        *exact = ht_core_is_exact(sim->core);
+    }
+    if (status == HT_OK) *ns = sim->least_end_ns - sim->begin_ns;
+    tear_down(sim);
+    return status;
+}
+
 enum ht_status ht_sim_time(const struct ht_schedule *s, const int64_t *cost_ns, const struct ht_sim_options *options,
                            struct ht_sim_question question, struct ht_error *err, int64_t *ns)
 {
-    struct sim sim = {.s = s, .options = options, .question = question, .begin_ns = HT_FLOW_NEVER_NS};
     if (question.last < 0) return ht_fail(err, HT_BAD_INPUT, "the time up to iteration %d", question.last);
     enum ht_status status = check_options(s, options, question, err);
-    if (status == HT_OK) status = set_up(&sim, cost_ns, err);
-    if (status == HT_OK) {
-        sim.iteration_end_ns = HT_NEW_ARRAY(int64_t, options->iterations);
-        status = loop(&sim, err);
-        free(sim.iteration_end_ns);
+    bool exact = false;
+    for (int only_times = 1; status == HT_OK && !exact; only_times--) {
+        struct sim sim = {
+            .s = s, .options = options, .question = question, .only_times = only_times, .begin_ns = HT_FLOW_NEVER_NS};
+        status = answer(&sim, cost_ns, err, ns, &exact);
     }
-    if (status == HT_OK) *ns = sim.least_end_ns - sim.begin_ns;
-    tear_down(&sim);
     return status;
 }

@@ -51,7 +51,7 @@ struct ht_sim_question {
 };
 
 /* Simulates as ht_sim_run does, without a trace and only as far as the question needs; iterations that surely take as long as
-   the one before are not simulated. *ns: the time of its iterations. If
+   the one before are not simulated, and nothing is issued ahead where that moves no start (common/exec/README.md). *ns: the time of its iterations. If
    that is at least limit_ns, *ns may be less than it, but not less than limit_ns: the run gives up as soon as the ops that
    have started cannot end earlier (common/exec/sim_rest.h). */
 enum ht_status ht_sim_time(const struct ht_schedule *s, const int64_t *cost_ns, const struct ht_sim_options *options,

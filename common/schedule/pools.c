@@ -16,6 +16,15 @@ struct block {
     int32_t at; /* index in the pool's list of free blocks; NONE: it is in use */
 };
 
+/* Free blocks of a pool, with what a search compares. */
+struct free_blocks {
+    struct free_block {
+        int64_t bytes, address;
+        int32_t block;
+    } * of;
+    size_t n, cap;
+};
+
 /* Indices of blocks. */
 struct list {
     int32_t *of;
@@ -27,13 +36,12 @@ struct ht_pools {
     const struct ht_residencies *residencies;
     struct block *blocks;
     size_t n_blocks, blocks_cap;
-    struct list spare; /* numbers of blocks that are none now */
-    struct list
-        *free_of; /* [n_lanes + n_ranks]: free blocks of each lane's pool, and of one for the residents of a rank */
-    struct list *leaving; /* [n_ranks] */
-    int32_t *pool_of;     /* [residencies] */
-    int32_t *block_of;    /* [residencies x PIECES]; NONE: it is not there, or has fewer */
-    int64_t *bytes;       /* [n_ranks] */
+    struct list spare;           /* numbers of blocks that are none now */
+    struct free_blocks *free_of; /* [n_lanes + n_ranks] of each lane's pool, and of one for the residents of a rank */
+    struct list *leaving;        /* [n_ranks] */
+    int32_t *pool_of;            /* [residencies] */
+    int32_t *block_of;           /* [residencies x PIECES]; NONE: it is not there, or has fewer */
+    int64_t *bytes;              /* [n_ranks] */
     int64_t next_address;
 };
 
@@ -55,31 +63,33 @@ static int32_t new_block(struct ht_pools *p, struct block b)
 
 static void add_free(struct ht_pools *p, int32_t i)
 {
-    struct list *l = &p->free_of[p->blocks[i].pool];
-    p->blocks[i].at = (int32_t)l->n;
-    push(l, i);
+    struct block *b = &p->blocks[i];
+    struct free_blocks *l = &p->free_of[b->pool];
+    b->at = (int32_t)l->n;
+    HT_PUSH(l->of, l->n, l->cap, ((struct free_block){b->bytes, b->address, i}));
 }
 
 static void remove_free(struct ht_pools *p, int32_t i)
 {
-    struct list *l = &p->free_of[p->blocks[i].pool];
-    int32_t last = l->of[--l->n];
-    l->of[p->blocks[i].at] = last;
-    p->blocks[last].at = p->blocks[i].at;
-    p->blocks[i].at = NONE;
+    struct block *b = &p->blocks[i];
+    struct free_blocks *l = &p->free_of[b->pool];
+    struct free_block last = l->of[--l->n];
+    l->of[b->at] = last;
+    p->blocks[last.block].at = b->at;
+    b->at = NONE;
 }
 
 /* Returns the smallest free block of a pool that has so many bytes, of such the first in memory, or NONE. */
 static int32_t best_fit(const struct ht_pools *p, int32_t pool, int64_t bytes)
 {
-    const struct list *l = &p->free_of[pool];
-    int32_t best = NONE;
+    const struct free_blocks *l = &p->free_of[pool];
+    struct free_block best = {INT64_MAX, INT64_MAX, NONE};
     for (size_t i = 0; i < l->n; i++) {
-        const struct block *b = &p->blocks[l->of[i]], *than = best == NONE ? NULL : &p->blocks[best];
-        if (b->bytes < bytes || (than && b->bytes > than->bytes)) continue;
-        if (!than || b->bytes < than->bytes || b->address < than->address) best = l->of[i];
+        struct free_block b = l->of[i];
+        if (b.bytes < bytes || b.bytes > best.bytes || (b.bytes == best.bytes && b.address > best.address)) continue;
+        best = b;
     }
-    return best;
+    return best.block;
 }
 
 /* Returns to the device the segments of a rank that are free as a whole. */
@@ -88,9 +98,9 @@ static void return_segments(struct ht_pools *p, int32_t rank)
     const struct ht_schedule *s = p->s;
     for (int32_t pool = 0; pool < s->n_lanes + s->n_ranks; pool++) {
         if ((pool < s->n_lanes ? s->lanes[pool].rank : pool - s->n_lanes) != rank) continue;
-        struct list *l = &p->free_of[pool];
+        struct free_blocks *l = &p->free_of[pool];
         for (size_t k = l->n; k-- > 0;) {
-            int32_t i = l->of[k];
+            int32_t i = l->of[k].block;
             if (p->blocks[i].before != NONE || p->blocks[i].after != NONE) continue;
             remove_free(p, i);
             p->bytes[rank] -= p->blocks[i].bytes;
@@ -111,11 +121,11 @@ static int32_t new_segment(struct ht_pools *p, int32_t pool, int32_t rank, int64
     return new_block(p, (struct block){segment, p->next_address - segment, pool, NONE, NONE, NONE});
 }
 
-/* Splits off what a block has beyond so many bytes, as a free block. */
-static void split(struct ht_pools *p, int32_t i, int64_t bytes)
+/* Cuts a block in use down to so many bytes. Returns the rest, which is in no list; NONE if there is too little of it. */
+static int32_t cut(struct ht_pools *p, int32_t i, int64_t bytes)
 {
     struct block rest = p->blocks[i];
-    if (rest.bytes - bytes < HT_MEMORY_GRANULE) return;
+    if (rest.bytes - bytes < HT_MEMORY_GRANULE) return NONE;
     rest.bytes -= bytes;
     rest.address += bytes;
     rest.before = i;
@@ -123,14 +133,13 @@ static void split(struct ht_pools *p, int32_t i, int64_t bytes)
     p->blocks[i].bytes = bytes;
     p->blocks[i].after = r;
     if (after != NONE) p->blocks[after].before = r;
-    add_free(p, r);
+    return r;
 }
 
-/* Joins block i with the free one after it. */
+/* Joins block i with the one after it; neither is in the list of free ones. */
 static void join(struct ht_pools *p, int32_t i)
 {
     int32_t gone = p->blocks[i].after;
-    remove_free(p, gone);
     p->blocks[i].bytes += p->blocks[gone].bytes;
     p->blocks[i].after = p->blocks[gone].after;
     if (p->blocks[i].after != NONE) p->blocks[p->blocks[i].after].before = i;
@@ -144,9 +153,26 @@ static bool is_free(const struct ht_pools *p, int32_t i)
 
 static void give(struct ht_pools *p, int32_t i)
 {
+    int32_t after = p->blocks[i].after, before = p->blocks[i].before;
+    if (is_free(p, after)) {
+        remove_free(p, after);
+        join(p, i);
+    }
+    if (is_free(p, before)) {
+        remove_free(p, before);
+        join(p, before);
+        i = before;
+    }
     add_free(p, i);
-    if (is_free(p, p->blocks[i].after)) join(p, i);
-    if (is_free(p, p->blocks[i].before)) join(p, p->blocks[i].before);
+}
+
+/* Gives blocks back. Those that follow one another in memory are joined before. */
+static void give_all(struct ht_pools *p, const int32_t *blocks, size_t n)
+{
+    for (size_t i = 0, next; i < n; i = next) {
+        for (next = i + 1; next < n && p->blocks[blocks[i]].after == blocks[next]; next++) join(p, blocks[i]);
+        give(p, blocks[i]);
+    }
 }
 
 /* Returns how many tensors of a program a row stands for. */
@@ -163,25 +189,32 @@ static int pieces_of(const struct ht_tensor *t)
     }
 }
 
-static int32_t take_block(struct ht_pools *p, int32_t pool, int32_t rank, int64_t bytes)
+/* Returns a block of at least so many bytes, no longer in its pool's list. */
+static int32_t find_block(struct ht_pools *p, int32_t pool, int32_t rank, int64_t bytes)
 {
     int32_t i = best_fit(p, pool, bytes);
-    if (i != NONE)
-        remove_free(p, i);
-    else
-        i = new_segment(p, pool, rank, bytes);
-    split(p, i, bytes);
+    if (i == NONE) return new_segment(p, pool, rank, bytes);
+    remove_free(p, i);
     return i;
 }
 
+/* Takes equal pieces. What is left of a block is the best fit for the next piece, if it is large enough: nothing smaller was when
+   the block was chosen. */
 static void take(struct ht_pools *p, int32_t rank, int32_t residency)
 {
     const struct ht_tensor *t = &p->s->tensors[p->residencies->rows[residency].tensor];
-    int32_t *blocks = &p->block_of[(int64_t)residency * PIECES];
+    int32_t *blocks = &p->block_of[(int64_t)residency * PIECES], rest = NONE;
     int n = pieces_of(t);
     int64_t bytes = ht_live_bytes((t->bytes + n - 1) / n);
-    for (int i = 0; i < PIECES; i++)
-        blocks[i] = i < n && bytes ? take_block(p, p->pool_of[residency], rank, bytes) : NONE;
+    for (int i = 0; i < PIECES; i++) {
+        blocks[i] = NONE;
+        if (i >= n || !bytes) continue;
+        blocks[i] = rest != NONE ? rest : find_block(p, p->pool_of[residency], rank, bytes);
+        rest = cut(p, blocks[i], bytes);
+        if (rest == NONE || (i + 1 < n && p->blocks[rest].bytes >= bytes)) continue;
+        add_free(p, rest);
+        rest = NONE;
+    }
 }
 
 /* Sets the pool of each residency: of the lane that makes it, last if several do. */
@@ -201,7 +234,7 @@ struct ht_pools *ht_pools_create(const struct ht_schedule *s, const struct ht_re
     struct ht_pools *p = HT_NEW(struct ht_pools);
     *p = (struct ht_pools){.s = s,
                            .residencies = residencies,
-                           .free_of = HT_NEW_ARRAY(struct list, s->n_lanes + s->n_ranks),
+                           .free_of = HT_NEW_ARRAY(struct free_blocks, s->n_lanes + s->n_ranks),
                            .leaving = HT_NEW_ARRAY(struct list, s->n_ranks),
                            .pool_of = HT_NEW_ARRAY(int32_t, residencies->n),
                            .block_of = HT_NEW_ARRAY(int32_t, residencies->n * PIECES),
@@ -243,7 +276,7 @@ void ht_pools_granted(struct ht_pools *p, int32_t op)
 {
     if (p->s->lanes[p->s->ops[op].lane].kind != HT_LANE_COMPUTE) return;
     struct list *l = &p->leaving[ht_op_rank(p->s, op)];
-    for (size_t i = 0; i < l->n; i++) give(p, l->of[i]);
+    give_all(p, l->of, l->n);
     l->n = 0;
 }
 
@@ -251,11 +284,10 @@ void ht_pools_return(struct ht_pools *p, int32_t op, int64_t k)
 {
     const int32_t *blocks = &p->block_of[(int64_t)p->residencies->of_effect[k] * PIECES];
     bool leaves = p->s->allocator.leaving && p->s->lanes[p->s->ops[op].lane].kind != HT_LANE_COMPUTE;
-    for (int i = 0; i < PIECES && blocks[i] != NONE; i++)
-        if (leaves)
-            push(&p->leaving[ht_op_rank(p->s, op)], blocks[i]);
-        else
-            give(p, blocks[i]);
+    size_t n = 0;
+    while (n < PIECES && blocks[n] != NONE) n++;
+    if (!leaves) give_all(p, blocks, n);
+    for (size_t i = 0; leaves && i < n; i++) push(&p->leaving[ht_op_rank(p->s, op)], blocks[i]);
 }
 
 int64_t ht_pools_bytes(const struct ht_pools *p, int32_t rank)

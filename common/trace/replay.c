@@ -125,9 +125,13 @@ void ht_trace_peaks(const struct ht_trace *t, int64_t (*by_class)[HT_N_TENSOR_CL
             ht_resident_bytes(s, &s->residents[i]);
     }
     memcpy(by_class, now, (size_t)n_spaces * sizeof(*now));
-    for (int32_t space = 0; space < n_spaces; space++) most[space] = sum_of(now[space]);
+    int32_t left = 0; /* spaces that have not come to the run's peak */
+    for (int32_t space = 0; space < n_spaces; space++) {
+        most[space] = sum_of(now[space]);
+        left += most[space] < t->peak_bytes[space];
+    }
     int64_t n = put_in_order(t, NULL, &order) == HT_OK ? 2 * t->n_events : 0;
-    for (int64_t seq = 0; seq < n; seq++) {
+    for (int64_t seq = 0; left && seq < n; seq++) {
         if (!order[seq]) continue;
         bool grant = order[seq] > 0;
         int32_t op = ht_trace_op(t, (grant ? order[seq] : -order[seq]) - 1), rank = ht_op_rank(s, op);
@@ -142,6 +146,7 @@ void ht_trace_peaks(const struct ht_trace *t, int64_t (*by_class)[HT_N_TENSOR_CL
             int64_t live = sum_of(now[space]);
             if (live <= most[space]) continue;
             most[space] = live;
+            left -= live == t->peak_bytes[space];
             memcpy(by_class[space], now[space], sizeof(now[space]));
         }
     }

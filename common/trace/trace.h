@@ -62,7 +62,7 @@ struct ht_memory_sample {
 };
 int64_t ht_trace_memory(const struct ht_trace *t, int32_t space, struct ht_memory_sample **samples);
 
-/* Computes each space's bytes by tensor class at the first moment of its peak. */
+/* Computes each space's bytes by tensor class at the first moment of its peak, which is the trace's `peak_bytes`. */
 void ht_trace_peaks(const struct ht_trace *t, int64_t (*by_class)[HT_N_TENSOR_CLASSES] /* [n_spaces] */);
 
 /* ---- metrics.c ------------------------------------------------------------------------------------------------- */

@@ -328,7 +328,7 @@ enum ht_status ht_job_create(const struct ht_options *options, const char *syste
         if (status == HT_OK && job->schedule) status = verify(options, err, job);
     }
     if (status == HT_OK && extent >= HT_JOB_BOUNDED && job->answer == HT_OK) bound(job);
-    bool priced = extent == HT_JOB_PRICED || extent >= HT_JOB_COSTS;
+    bool priced = extent == HT_JOB_PRICED || extent == HT_JOB_TIMED || extent >= HT_JOB_COSTS;
     if (status == HT_OK && priced && job->answer == HT_OK) status = make_costs(err, job);
     if (status == HT_OK && extent == HT_JOB_TRAINABLE) status = check_devices(job, err);
     if (status == HT_OK && extent == HT_JOB_TRAINABLE) status = check_disks(job, err);

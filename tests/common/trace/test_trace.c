@@ -66,7 +66,7 @@ START_TEST(replay_and_memory)
     happened(0, 0, 0, 10, 0, 1);
     happened(0, 1, 10, 30, 2, 3);
     happened(0, 2, 35, 65, 4, 5);
-    int64_t peak[4];
+    int64_t *peak = t->peak_bytes;
     struct ht_error err = {0};
     ck_assert_int_eq(ht_trace_replay(t, &err, peak), HT_OK);
     /* Parameters 2048, activation 1000 -> 1024, scratch 512: 3584 during B. Nothing on the host. */
