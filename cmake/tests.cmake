@@ -76,13 +76,14 @@ foreach(file ${scripts})
   set_tests_properties(harness/${short}.sh PROPERTIES TIMEOUT 900 SKIP_RETURN_CODE 77)
 endforeach()
 # The longest begin first, since the last one to end would run alone. ctest knows by itself only what an earlier run took.
-set(longest parity experiment hosts docs lohan emu ranks_kill ranks gpu_report elastic replay cephalo_emu lesson profile disk fsdp ranks_state ranks_nccl
-  ranks_overflow systems)
+set(longest experiment parity hosts ranks_nccl ranks_cuda elastic systems ranks_zero ranks_parts docs lohan emu ranks_kill ranks gpu_report stores
+  replay cephalo_emu lesson profile disk fsdp ranks_state ranks_cuts ranks_overflow)
 set(cost 100)
 foreach(short ${longest})
   set_tests_properties(harness/${short}.sh PROPERTIES COST ${cost})
   math(EXPR cost "${cost} - 1")
 endforeach()
+set_tests_properties(harness/run/cuda harness/run/emu common/kernels/half_units PROPERTIES COST 90)
 # What mostly sleeps: ./check runs these one after the other, beside the tests that compute. Not the emulated clock's, whose
 # ops are held for a time that work beside them must not take.
 foreach(short hosts elastic_hosts gpu_report)

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 
-LONG = r"hetbench (reproduce( --json| --out| '(cephalo|autohet)\.\*'|.*--out results|$)|experiment|report|advise|profile|replay)|--profile costs|--clock emu"
+LONG = r"hetbench (reproduce( --json| --out| '(cephalo|autohet)\.\*'|.*--out results|$)|experiment|report|advise|profile|replay|goodput --model gpt2-1\.5b --batch 128 --trace)|--profile costs|--clock emu"
 # What a document writes about but does not make, or writes about because it fails.
 LEFT_OUT = [
     (r"\[(--|[A-Z])|hetbench COMMAND|^\S+ sim$| \.\.\.", "is no whole command"),
@@ -61,6 +61,8 @@ def fill_in(command, full):
     command = command.replace("/tmp/", "./")
     command = re.sub(r"--disk (DIR|FOLDER|/mnt/\S+|/var/tmp)\b", "--disk .", command)
     if not full:
+        if re.search(r"hetbench train \w+ --model gpt-tiny", command) and "--steps" not in command:
+            command += " --steps 8"
         command = re.sub(r"--steps (\d+)", lambda m: f"--steps {min(int(m.group(1)), 8)}", command)
     return command
 

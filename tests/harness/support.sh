@@ -81,6 +81,16 @@ needs_ranks() {
     fail "two ranks: $(cat "$work/err")"
 }
 
+# without_mpirun: ranks begin without mpirun and send over sockets from here on, in half of the processor time. For tests of what ranks
+# compute; test_ranks.sh, test_ranks_pipelines.sh and others have the same messages by MPI, test_ranks_local.sh compares both.
+without_mpirun() { export HT_LAUNCH=local; }
+
+# numerics_of MODEL: fp32 and bf16; one of them under a sanitizer, ten times slower, but both over several models.
+numerics_of() {
+    [ -n "$sanitized" ] || { echo fp32 bf16 && return; }
+    case $1 in gpt | bert) echo fp32 ;; *) echo bf16 ;; esac
+}
+
 # emulated_nodes NODES DEVICES: a cluster file of that many machines with so many small devices each, all of them emulated here.
 emulated_nodes() {
     cat <<YAML

@@ -391,7 +391,7 @@ refused 2 "broken/results.json: not a results file" experiment small.yaml --out 
 
 # ---- Ctrl-C keeps what is done, and the same command goes on from there ----
 
-n=$([ -n "$sanitized" ] && echo 40 || echo 64) # batches, 12 points each
+n=$([ -n "$sanitized" ] && echo 40 || echo 48) # batches, 12 points each
 points=$((12 * n))
 {
     sed -e 's/^name: small/name: long/' -e '/^break_even/d' -e '/^timelines/d' -e '/^batches/d' -e 's/, autohete-6b//' small.yaml

@@ -5,6 +5,7 @@ set -euo pipefail
 # shellcheck source=tests/harness/support.sh
 . "$(dirname "$0")/support.sh"
 cd "$work"
+without_mpirun
 
 four=(sim dapple --model llama-tiny --cluster autohete-4gpu --batch 8 --micro-batch 1)
 refused 2 "halves and sub_ops are both set; expected one of them" "${four[@]}" --set sub_ops=8,8,8,8 --set halves=2,2,2,2

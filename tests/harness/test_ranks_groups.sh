@@ -9,6 +9,7 @@ set -euo pipefail
 runs=3
 if [ "${2:-}" = --runs ]; then runs=${3:?--runs needs a number}; fi
 cd "$work"
+[ -z "$sanitized" ] || without_mpirun
 model=(--model llama-tiny --seq 16)
 
 four=(sim gpipe "${model[@]}" --cluster autohete-4gpu --batch 8 --micro-batch 1)

@@ -160,10 +160,11 @@ while read -r rank after; do
 done <kills
 
 # A rank that stands still for a while holds the others up, and no more.
-began --steps 300 --transport nccl --deterministic --losses slow.csv
+steps=$([ -n "$sanitized" ] && echo 60 || echo 300)
+began --steps $steps --transport nccl --deterministic --losses slow.csv
 slow=$(echo "$ranks" | sed -n 2p)
 kill -STOP "$slow" && sleep 1 && kill -CONT "$slow"
 wait "$pid" || fail "a slow rank: $(cat err)"
-hetbench=$build/hetbench run 0 train ddp "${common[@]:0:6}" --numerics fp32 --ranks 3 --batch 9 --micro-batch 1 --steps 300 --losses cpu.csv
+hetbench=$build/hetbench run 0 train ddp "${common[@]:0:6}" --numerics fp32 --ranks 3 --batch 9 --micro-batch 1 --steps $steps --losses cpu.csv
 cmp -s cpu.csv slow.csv || fail "a slow rank changes losses"
 finish

@@ -7,6 +7,7 @@ set -euo pipefail
 # shellcheck source=tests/harness/support.sh
 . "$(dirname "$0")/support.sh"
 cd "$work"
+[ -z "$sanitized" ] || without_mpirun
 common=(--model gpt-mini --batch 4 --seq 16 --data "$text" --steps 4 --device-memory 64MB)
 needs_ranks "${common[@]:0:8}"
 

@@ -11,6 +11,7 @@ places=20
 if [ -n "$sanitized" ]; then places=5; fi
 if [ "${2:-}" = --places ]; then places=${3:?--places needs a number}; fi
 cd "$work"
+without_mpirun
 RANDOM=10
 llama=(--model llama-tiny --batch 4 --seq 16 --micro-batch 1 --data "$text" --loss-scale dynamic --steps 6 --every 6 --json)
 needs_ranks --model gpt-mini --batch 4 --seq 16 --data "$text"

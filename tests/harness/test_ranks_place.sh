@@ -23,6 +23,7 @@ done
     exit 2
 }
 cd "$work"
+without_mpirun
 
 four=(sim dapple --model llama-tiny --cluster autohete-4gpu --batch 8 --micro-batch 1)
 refused 2 "place has 3 devices: expected the 4 of cluster 'autohete-4gpu'" "${four[@]}" --set place=0-2
@@ -84,7 +85,7 @@ agrees() {
 }
 
 for arch in gpt llama bert vit; do
-    for numerics in fp32 bf16; do
+    for numerics in $(numerics_of $arch); do
         takes $arch $numerics 2
         run 0 train in_memory "${common[@]}" --losses one.csv
         # Two pipelines of two stages, a micro-batch each. A tied table's sum is (h0 + e0) + (h1 + e1) on one device.

@@ -22,6 +22,7 @@ done
     exit 2
 }
 cd "$work"
+without_mpirun
 RANDOM=$seed
 small_llama 4 >llama.yaml
 common=(--batch 4 --micro-batch 1 --seq 16 --data "$text" --numerics fp32 --steps 2)

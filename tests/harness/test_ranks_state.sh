@@ -17,6 +17,7 @@ while [ $# -gt 1 ]; do
     shift
 done
 cd "$work"
+without_mpirun
 RANDOM=4
 common=(--batch 4 --seq 16 --micro-batch 1 --data "$text")
 needs_ranks "${common[@]}" --model gpt-mini

@@ -159,11 +159,13 @@ static void tensor_cores(void)
         if (!SANITIZED) check({HT_BF16, 1, 130, 1, 1, d, true, 1});
     }
     /* Two blocks of rows, and many turns through the other side's. */
-    check({HT_BF16, SANITIZED ? 1 : 2, 161, SANITIZED ? 1 : 2, 1, 128, true, 4});
+    check({HT_BF16, 1, 161, 1, 1, SANITIZED ? 64 : 128, true, 4});
     if (emulated && SANITIZED) return;
-    check({HT_BF16, 1, 128, 4, 2, 64, true, 1});
+    check({HT_BF16, 1, 128, 2, 1, 64, true, 1});
     check({HT_F16, 1, 260, 1, 1, 64, true, 3});
     if (emulated) return;
+    check({HT_BF16, 2, 161, 2, 1, 128, true, 4});
+    check({HT_BF16, 1, 128, 4, 2, 64, true, 1});
     for (int64_t d : D)
         for (enum ht_dtype t : {HT_F16, HT_BF16})
             for (int64_t T : {1, 63, 64, 65, 127, 129, 300}) check({t, 2, T, 2, 1, d, true, 2});

@@ -203,7 +203,7 @@ static const struct unit_case cases[] = {
     {"GPT, odd", HT_ARCH_GPT, 15, 3, 3, 21, 37, 2, 7, true, true, HT_BF16, HT_BF16, HT_BF16},
     {"GPT, lse", HT_ARCH_GPT, 24, 3, 3, 40, 37, 2, 11, true, true, HT_BF16, HT_BF16, HT_BF16},
     {"GPT, probabilities", HT_ARCH_GPT, 24, 3, 3, 40, 37, 2, 11, false, true, HT_F16, HT_F16, HT_F32},
-    {"LLaMA, shared keys", HT_ARCH_LLAMA, 256, 4, 2, 40, 32, 1, 70, true, false, HT_BF16, HT_F32, HT_F32},
+    {"LLaMA, shared keys", HT_ARCH_LLAMA, 128, 2, 1, 40, 32, 1, 70, true, false, HT_BF16, HT_F32, HT_F32},
     {"LLaMA, probabilities", HT_ARCH_LLAMA, 24, 4, 2, 20, 37, 2, 11, false, false, HT_F16, HT_F16, HT_F16},
     {"BERT, lse", HT_ARCH_BERT, 24, 3, 3, 40, 37, 3, 11, true, false, HT_F32, HT_F32, HT_F32},
     {"BERT, probabilities", HT_ARCH_BERT, 24, 3, 3, 40, 37, 3, 11, false, false, HT_F32, HT_F32, HT_F32},
