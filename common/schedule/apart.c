@@ -4,13 +4,6 @@
 
 #include <stdlib.h>
 
-bool ht_is_unit_state(const struct ht_tensor *t)
-{
-    bool is_state = t->class == HT_PARAM || t->class == HT_MASTER || t->class == HT_MOMENTUM ||
-                    t->class == HT_VARIANCE || t->class == HT_GRAD;
-    return is_state && t->label.unit >= 0 && t->label.n_units <= 1;
-}
-
 /* Collects what the tensors of a unit say of its halves. */
 struct halves {
     int32_t front, back; /* parts; 0: the half has no tensor of its own */

@@ -7,7 +7,12 @@
 #include "common/schedule/schedule.h"
 
 /* Returns true if a tensor holds parameters, their gradient or optimizer states. */
-bool ht_is_unit_state(const struct ht_tensor *t);
+static inline bool ht_is_unit_state(const struct ht_tensor *t)
+{
+    bool is_state = t->class == HT_PARAM || t->class == HT_MASTER || t->class == HT_MOMENTUM ||
+                    t->class == HT_VARIANCE || t->class == HT_GRAD;
+    return is_state && t->label.unit >= 0 && t->label.n_units <= 1;
+}
 
 /*
  * Returns, for each unit, true where the front of a block is divided into another number of parts than its back, or

@@ -27,7 +27,8 @@ static enum ht_status check_states(const struct ht_schedule *s, struct ht_error 
     enum ht_status status = HT_OK;
     for (int32_t i = 0; i < s->n_tensors && !status; i++) {
         const struct ht_tensor *t = &s->tensors[i];
-        for (int h = 0; h < 2 && ht_is_unit_state(t) && !status; h++) {
+        if (!ht_is_unit_state(t)) continue; /* most are not */
+        for (int h = 0; h < 2 && !status; h++) {
             int32_t *known = &first[2 * t->label.unit + h];
             if ((h ? ht_is_front : ht_is_back)(t->label.sub_ops)) continue; /* of the other half alone */
             if (*known == 0) *known = i + 1;

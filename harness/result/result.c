@@ -27,6 +27,13 @@ static double op_flops(const struct ht_schedule *s, const struct ht_model *m, in
     return flops * (backward ? 2 : 1) / parts;
 }
 
+/* Returns true if two ops have equal counts, as the members of a pass over parts have. */
+static bool same_flops(const struct ht_op *a, const struct ht_op *b)
+{
+    return a->kind == b->kind && a->work == b->work && a->label.unit == b->label.unit &&
+           a->label.n_units == b->label.n_units;
+}
+
 static double dense_peak(const struct ht_gpu *gpu, enum ht_dtype dtype)
 {
     return dtype == HT_F16 ? gpu->f16_flops_per_s : dtype == HT_BF16 ? gpu->bf16_flops_per_s : gpu->f32_flops_per_s;
@@ -38,7 +45,11 @@ static void count_flops(struct ht_result *r)
     const struct ht_schedule *s = r->job->schedule;
     if (!r->job->has_scenario || !s) return;
     r->useful_flops = ht_scenario_useful_flops(scenario);
-    for (int32_t i = 0; i < s->n_ops; i++) r->hardware_flops += op_flops(s, &scenario->model, i);
+    double flops = 0; /* of the op before */
+    for (int32_t i = 0; i < s->n_ops; i++) {
+        if (i == 0 || !same_flops(&s->ops[i], &s->ops[i - 1])) flops = op_flops(s, &scenario->model, i);
+        r->hardware_flops += flops;
+    }
     r->hardware_flops *= ht_copies(s);
     r->n_devices = s->n_ranks; /* the devices that the system uses */
     for (int64_t rank = 0; rank < r->n_devices; rank++) {
