@@ -86,7 +86,7 @@ enum ht_status autohete_fit(const struct autohete_planner *q, int64_t limit_ns, 
         lower(&r->f.host_capacity_bytes, r->needs.short_bytes[HT_HOST], autohete_host_bytes(&r->f, r->s));
     }
     r->first = r->s;
-    if (status != HT_OK && why.status) *err = why; /* the proof's message is more exact than eq. 6's */
+    if (status != HT_OK && why.status == status) *err = why; /* the proof's message is more exact than eq. 6's */
     return status;
 }
 

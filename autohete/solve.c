@@ -21,6 +21,7 @@
  */
 #include "autohete/program.h"
 
+#include "common/base/interrupt.h"
 #include "common/base/minmax.h"
 #include "common/base/units.h"
 
@@ -224,7 +225,8 @@ enum ht_status autohete_search(const struct autohete_profile *f, const struct au
     int64_t best_ns = INT64_MAX;
     bool found = false;
     for (int pass = 0; pass < 2; pass++) /* first the least time, then the best choice that ties with it */
-        for (struct autohete_choice s = box->lower; s.c <= box->upper.c; s.c++)
+        for (struct autohete_choice s = box->lower; s.c <= box->upper.c; s.c++) {
+            if (ht_interrupted()) return ht_fail(err, HT_INTERRUPTED, "interrupted");
             for (s.o = box->lower.o; s.o <= box->upper.o; s.o++) {
                 if (!least_p(f, model, box, &s)) continue;
                 int64_t ns = model->objective_ns(f, s);
@@ -235,5 +237,6 @@ enum ht_status autohete_search(const struct autohete_profile *f, const struct au
                     found = true;
                 }
             }
+        }
     return found ? HT_OK : explain(f, model, box, err);
 }

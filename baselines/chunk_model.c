@@ -113,7 +113,9 @@ enum ht_status ht_chunk_model_move(struct ht_chunk_model *m, const char *system,
     struct ht_error why = {0};
     const struct ht_chunk_room *room = &m->room;
     int32_t at = 0;
-    if (!ht_chunks_move(m->moments, m->n_moments, m->chunks.n, room, &why, &m->moves, &at)) return HT_OK;
+    enum ht_status status = ht_chunks_move(m->moments, m->n_moments, m->chunks.n, room, &why, &m->moves, &at);
+    if (status == HT_OK) return HT_OK;
+    if (status != HT_INFEASIBLE) return ht_fail(err, status, "%s", why.text);
     int64_t now = m->moments[at].non_model_bytes, next = m->moments[(at + 1) % m->n_moments].non_model_bytes;
     char other[HT_QUANTITY_TEXT], all[HT_QUANTITY_TEXT], fixed[HT_QUANTITY_TEXT];
     return ht_fail_memory(

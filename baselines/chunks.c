@@ -1,6 +1,7 @@
 #include "baselines/chunks.h"
 
 #include "common/base/array.h"
+#include "common/base/interrupt.h"
 #include "common/base/minmax.h"
 #include "common/base/units.h"
 
@@ -66,13 +67,16 @@ void ht_chunks_free(struct ht_chunks *c)
 int64_t ht_chunks_search(const int64_t *unit_elements, int32_t n_units, int64_t min_elements, int64_t max_elements)
 {
     int64_t least = ht_max(largest_of(unit_elements, n_units), min_elements);
-    int64_t best = least, best_total = append(unit_elements, n_units, least, NULL) * least;
+    int64_t best = least, best_total = append(unit_elements, n_units, least, NULL) * least, all = 0;
+    for (int32_t u = 0; u < n_units; u++) all += unit_elements[u];
     for (int32_t i = 0; i < n_units; i++) {
         int64_t sum = 0;
         for (int32_t u = i; u < n_units; u++) {
             sum += unit_elements[u];
             if (sum > max_elements) break;
             if (sum <= least) continue;
+            int64_t bound = (all + sum - 1) / sum * sum; /* of the total: what chunks would take if all were full */
+            if (bound > best_total || (bound == best_total && sum >= best)) continue;
             /* The units' own elements are the same for all sizes, so the fewest elements in all are the fewest
                unused. */
             int64_t total = append(unit_elements, n_units, sum, NULL) * sum;
@@ -182,6 +186,7 @@ static enum ht_status pass(struct manager *g, int32_t t, struct ht_error *err)
 {
     int32_t ends = g->moments[t].ends - 1;
     enum ht_status status = HT_OK;
+    if (ht_interrupted()) return ht_fail(err, HT_INTERRUPTED, "interrupted");
     if (g->room->rule == HT_IDLE_LEAVE)
         move_idle(g, t);
     else

@@ -93,7 +93,8 @@ struct ht_chunk_moves {
  * one begins with all chunks but the pinned ones on the host. If the tiers of chunks do not repeat after
  * HT_CHUNK_ROUNDS iterations, the last moves bring the chunks back to where they were.
  *
- * HT_INFEASIBLE if at some moment (*where, may be NULL) the chunks needed do not fit; the text has the numbers.
+ * HT_INFEASIBLE if at some moment (*where, may be NULL) the chunks needed do not fit; the text has the numbers. HT_INTERRUPTED
+ * after Ctrl-C.
  */
 enum { HT_CHUNK_ROUNDS = 8 };
 enum ht_status ht_chunks_move(const struct ht_chunk_moment *moments, int32_t n_moments, int32_t n_chunks,

@@ -24,6 +24,7 @@
 #include "policies/timeline.h"
 
 #include "common/base/array.h"
+#include "common/base/interrupt.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -123,7 +124,7 @@ enum ht_status ht_policy_capuchin(const struct ht_policy_case *c, struct ht_erro
     for (int32_t i = 0; i < c->n; i++) key[i] = c->a[i].bytes / c->a[i].recompute_s; /* eq. 2 */
     q.by_savings = policy_order(key, c->n);
     policy_timeline_init(&q.timeline, c);
-    for (int32_t peak; (peak = policy_timeline_peak(&q.timeline)) >= 0;)
+    for (int32_t peak; (peak = policy_timeline_peak(&q.timeline)) >= 0 && !ht_interrupted();)
         if (!swap_hidden(&q, peak) && !recompute(&q, peak) && !swap_exposed(&q, peak))
             policy_timeline_give_up(&q.timeline, peak);
     policy_timeline_free(&q.timeline);
@@ -132,5 +133,5 @@ enum ht_status ht_policy_capuchin(const struct ht_policy_case *c, struct ht_erro
     free(q.by_free_time.next);
     free(q.by_savings.next);
     free(key);
-    return HT_OK;
+    return ht_interrupted() ? ht_fail(err, HT_INTERRUPTED, "interrupted") : HT_OK;
 }

@@ -21,6 +21,7 @@ enum {
     MAX_NODES = 32 << 20,
     CHUNK_NODES = 1024,
     CHUNK_BYTES = 1 << 16,
+    MAX_OPEN = 9999,
 };
 
 struct chunk {
@@ -340,6 +341,7 @@ out:
 static enum ht_status check_text(struct reader *r, const char *text, size_t bytes)
 {
     uint32_t line = 1, column = 1;
+    int64_t open = 0; /* brackets, of strings and comments, too, so there may be more than levels */
     for (size_t i = 0; i < bytes;) {
         size_t n = text[i] == '\n' || text[i] == '\t' || text[i] == '\r' ? 1 : ht_char_bytes(text + i, bytes - i);
         if (!n) {
@@ -347,6 +349,10 @@ static enum ht_status check_text(struct reader *r, const char *text, size_t byte
             snprintf(what, sizeof(what), "the byte 0x%02x is not text; expected UTF-8", (unsigned char)text[i]);
             return read_error(r, line, column, NULL, what);
         }
+        open += (text[i] == '[' || text[i] == '{') - (open && (text[i] == ']' || text[i] == '}'));
+        if (open > MAX_OPEN) /* libfyaml takes 5 us for each before it hands the first one over */
+            return read_error(r, line, column, NULL,
+                              "10,000 brackets are open; expected lists and maps of at most 32 levels");
         column++;
         if (text[i] == '\n') line++, column = 1;
         i += n;

@@ -7,6 +7,7 @@
 #include "harness/result/result.h"
 #include "harness/result/rows.h"
 #include "harness/run/output.h"
+#include "harness/run/progress.h"
 
 #include <stdlib.h>
 
@@ -79,7 +80,10 @@ static enum ht_status run(const struct ht_options *o, struct ht_error *err)
     if (!status && o->day.write) {
         status = write_trace(s, o->day.write, err);
     } else if (!status) {
+        struct ht_progress progress = ht_progress_begin("goodput");
+        ht_progress_beat(&progress, "planning and simulating");
         status = ht_study_run(s, err, &root);
+        ht_progress_end(&progress);
         if (!status && o->out) status = write_csv(root, o->out, err);
         if (!status && !o->json) ht_study_print(root, stdout);
         if (!status && o->json) {

@@ -14,6 +14,7 @@
 #include "harness/result/table.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -142,6 +143,59 @@ static enum ht_status read_sink(void *ctx, const struct ht_extent *e, int64_t fi
     while (r->sinks[i].rank != x->rank || !ht_extent_equal(&r->sinks[i].extent, e)) i++;
     return ht_transfers_fetch(&r->state->model, r->sources, r->sinks, &r->list, i, first, first + n, read_source, r,
                               buffer, err);
+}
+
+static bool same(const struct stat *a, const struct stat *b)
+{
+    return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
+}
+
+/* Cuts the last component off a path; "." is before the first. Returns false if it was "..", which a text cannot cut. */
+static bool cut(char *path)
+{
+    char *end = path + strlen(path);
+    while (end > path && end[-1] == '/') *--end = '\0';
+    while (end > path && end[-1] != '/') end--;
+    bool cuts = strcmp(end, "..") != 0;
+    *end = '\0';
+    if (end == path) strcpy(path, ".");
+    return cuts;
+}
+
+/* Checks that a directory, which may be yet to be made, neither is a STORE nor lies in one: by inode, so whatever the links. */
+static enum ht_status check_outside(const struct ht_options *o, const char *dir, struct ht_error *err)
+{
+    char at[PATH_MAX];
+    struct stat here, store, below = {0};
+    if (snprintf(at, sizeof(at), "%s", dir) >= (int)sizeof(at))
+        return ht_fail(err, HT_BAD_INPUT, "--out: %.60s...: the path is too long", dir);
+    while (stat(at, &here) != 0)
+        if (errno != ENOENT || !cut(at))
+            return ht_fail(err, HT_BAD_INPUT, "--out: %s: cannot be made: %s", dir, strerror(errno));
+    while (!same(&here, &below)) { /* the root is above itself */
+        for (int64_t i = 0; i < o->n_words; i++)
+            if (stat(o->words[i], &store) == 0 && same(&here, &store))
+                return ht_fail(err, HT_BAD_INPUT, "--out: %s is in %s, which is read; expected a folder outside it",
+                               dir, o->words[i]);
+        below = here;
+        size_t n = strlen(at);
+        snprintf(at + n, sizeof(at) - n, "/..");
+        if (n + 3 >= sizeof(at) || stat(at, &here) != 0) break;
+    }
+    return HT_OK;
+}
+
+/* Checks the directories of all nodes. */
+static enum ht_status check_out(const struct resharding *r, struct ht_error *err)
+{
+    int32_t per = r->layout.per_node ? r->layout.per_node : INT32_MAX;
+    enum ht_status status = HT_OK;
+    for (int32_t node = 0; node <= (ht_store_layout_ranks(&r->layout) - 1) / per && status == HT_OK; node++) {
+        char dir[HT_STORE_DIR];
+        ht_store_node_dir(r->options->out, node, dir);
+        status = check_outside(r->options, dir, err);
+    }
+    return status;
 }
 
 /* Writes the files of a rank of the new layout. */
@@ -328,6 +382,7 @@ static enum ht_status run(const struct ht_options *o, struct ht_error *err)
     if (o->reshard.check && !o->out) return ht_fail(err, HT_BAD_INPUT, "--check: --out DIR is missing beside it");
     enum ht_status status = open_step(&r, err);
     if (status == HT_OK && o->reshard.to) status = plan(&r, err);
+    if (status == HT_OK && o->out) status = check_out(&r, err);
     if (status == HT_OK && o->request.cluster) status = price(&r, err);
     if (status == HT_OK && o->out) status = write_all(&r, err);
     if (status == HT_OK && o->reshard.check) status = check(&r, err);

@@ -539,8 +539,15 @@ static enum ht_status read_faults(struct supervisor *s, struct ht_error *err)
 {
     enum ht_status status = HT_OK;
     for (int64_t i = 0; i < s->o->elastic.n_faults && status == HT_OK; i++)
-        status = ht_fault_read(s->o->elastic.faults[i], err, &s->faults[i]);
+        status = ht_fault_read(s->o->elastic.faults[i], s->o->training.steps, err, &s->faults[i]);
     return status;
+}
+
+/* Names the faults whose moment never came, such as a load without a loss before it. */
+static void warn_of_faults_left(struct supervisor *s)
+{
+    for (int64_t i = ht_journal_number(&s->journal, "faults_met"); i < s->o->elastic.n_faults; i++)
+        fprintf(stderr, "hetbench: warning: --inject %s did not happen\n", s->o->elastic.faults[i]);
 }
 
 static void report(struct supervisor *s, enum ht_status status, const struct ht_error *why)
@@ -591,6 +598,7 @@ enum ht_status ht_elastic_run(const struct ht_options *options, unsigned own_gro
         status = ht_chooser_create(options, err, &s.chooser);
         if (status == HT_OK) status = run_incarnations(&s, err);
         report(&s, status, err);
+        if (status == HT_OK) warn_of_faults_left(&s);
     }
     ht_chooser_destroy(s.chooser);
     ht_journal_close(&s.journal);

@@ -19,7 +19,7 @@ const char *const ht_fault_names[HT_N_FAULT_KINDS] = {
 
 enum { MOST_NUMBER = 1 << 20 };
 
-enum ht_status ht_fault_read(const char *text, struct ht_error *err, struct ht_fault *out)
+enum ht_status ht_fault_read(const char *text, int64_t steps, struct ht_error *err, struct ht_fault *out)
 {
     char kind[24], step[24], number[24];
     size_t k = HT_N_FAULT_KINDS;
@@ -32,7 +32,10 @@ enum ht_status ht_fault_read(const char *text, struct ht_error *err, struct ht_f
                        text);
     out->kind = (enum ht_fault_kind)k;
     enum ht_status status = ht_flag_count("--inject", step, 0, INT32_MAX, err, &out->step);
-    return status == HT_OK ? ht_flag_count("--inject", number, 0, INT32_MAX, err, &out->number) : status;
+    if (status == HT_OK) status = ht_flag_count("--inject", number, 0, INT32_MAX, err, &out->number);
+    if (status != HT_OK || out->step <= steps) return status;
+    return ht_fail(err, HT_BAD_INPUT, "--inject %.60s: step %lld never comes; expected at most --steps, %lld", text,
+                   (long long)out->step, (long long)steps);
 }
 
 void ht_fault_print(const struct ht_fault *f, char text[HT_FAULT_TEXT])

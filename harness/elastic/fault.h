@@ -46,7 +46,8 @@ struct ht_fault {
 
 enum { HT_FAULT_TEXT = 96 };
 
-enum ht_status ht_fault_read(const char *text, struct ht_error *err, struct ht_fault *out);
+/* Reads KIND:STEP:NUMBER. steps: the training's; HT_BAD_INPUT if the fault's step is after them. */
+enum ht_status ht_fault_read(const char *text, int64_t steps, struct ht_error *err, struct ht_fault *out);
 void ht_fault_print(const struct ht_fault *f, char text[HT_FAULT_TEXT]);
 /* Returns true if the fault befalls a rank's process. */
 bool ht_fault_is_of_process(const struct ht_fault *f);

@@ -20,6 +20,7 @@ from matplotlib.patches import Patch, Rectangle
 
 import pipeline
 import timeline
+from traces import unwritten
 
 WIDTH = 12.5
 KIND_COLOURS = ["#a6cee3", "#fdbf6f", "#b2df8a", "#cab2d6", "#fb9a99", "#dddddd"]
@@ -239,8 +240,8 @@ def save(figure, path):
     """Writes the picture whole, or not at all."""
     try:
         look.write(figure, path)
-    except (OSError, ValueError) as why:
-        sys.exit(said(f"{path}: cannot be written: {why}"))
+    except OSError as why:
+        unwritten(path, why)
 
 
 def said(text):

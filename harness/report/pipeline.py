@@ -20,6 +20,7 @@ import matplotlib.pyplot as plt
 from matplotlib.patches import Patch, Rectangle
 
 import timeline
+from traces import unwritten
 
 FORWARD = ["#9ecae1", "#4f9bd0", "#2b6ca8", "#c6dbef"]
 BACKWARD = ["#fff3b0", "#ffd64d", "#f5a623", "#c8742a", "#8c4a1f", "#e8b98a", "#d9a441", "#a65f2b"]
@@ -263,8 +264,8 @@ def main():
         if args.heading:
             look.stamp(figure, args.heading, args.note)
         look.write(figure, args.out)
-    except (OSError, ValueError) as why:
-        timeline.backend.stop(f"{args.out}: cannot be written: {why}")
+    except OSError as why:
+        unwritten(args.out, why)
 
 
 if __name__ == "__main__":

@@ -196,7 +196,7 @@ def main():
             import look
             look.write(figure, args.out)
     except OSError as why:
-        stop(f"{traces.shown(args.out)}: cannot be written: {why.strerror or why}")
+        traces.unwritten(args.out, why)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import sys
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
-from traces import shown
+from traces import shown, status_of
 
 
 def stop(code, text):
@@ -490,6 +490,6 @@ if __name__ == "__main__":
     except BadInput as why:
         stop(2, str(why))
     except OSError as why:
-        stop(2, f"{why.filename}: cannot be written or read: {why.strerror}")
+        stop(status_of(why), f"{why.filename or 'the report'}: cannot be written or read: {why.strerror or why}")
     except KeyboardInterrupt:
         sys.exit(130)

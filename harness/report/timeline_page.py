@@ -15,7 +15,7 @@ import sys
 sys.dont_write_bytecode = True
 
 from page import Page
-from traces import CLASS_COLOURS, CLASS_NAMES, OTHER, Trace, in_order, seconds, stop
+from traces import CLASS_COLOURS, CLASS_NAMES, OTHER, Trace, in_order, seconds, unwritten
 
 AROUND = 0.35  # of an iteration: how much of its neighbours the page has
 STYLE = """
@@ -110,7 +110,7 @@ def main():
     try:
         pathlib.Path(args.out).write_text(page_of(trace, args.title or trace.schedule, args.note, {}, args.iteration), encoding="utf-8")
     except OSError as why:
-        stop(f"{args.out}: cannot be written: {why.strerror}")
+        unwritten(args.out, why)
 
 
 if __name__ == "__main__":

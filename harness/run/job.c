@@ -2,6 +2,7 @@
 
 #include "common/base/array.h"
 #include "common/base/clock.h"
+#include "common/base/interrupt.h"
 #include "common/base/units.h"
 #include "common/draft/layout.h"
 #include "common/plan/candidate.h"
@@ -129,9 +130,12 @@ static enum ht_status decide(const struct ht_options *o, struct ht_error *err, s
     if (o->plan.progress) {
         job->settings.progress = ht_progress_candidates;
         job->settings.progress_ctx = &progress;
+        ht_progress_beat(&progress, "planning");
     }
     int64_t begin_ns = ht_now_ns();
-    status = job->system->plan(job->system, &job->scenario, job->profile, &job->settings, err, &job->plan);
+    status = ht_interrupted() ? ht_fail(err, HT_INTERRUPTED, "interrupted") : HT_OK;
+    if (status == HT_OK)
+        status = job->system->plan(job->system, &job->scenario, job->profile, &job->settings, err, &job->plan);
     job->planning_ns = ht_now_ns() - begin_ns;
     job->settings.progress = NULL;
     ht_progress_end(&progress);

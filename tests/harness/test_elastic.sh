@@ -116,6 +116,9 @@ refused 2 "elastic: --store DIR is missing" elastic fsdp "${common[@]}"
 refused 2 "--least: 5 nodes can never be there; expected at most the cluster's 4$" elastic fsdp "${common[@]}" --store x --least 5
 refused 2 "elastic: --only-nodes is the supervisor's own" elastic fsdp "${common[@]}" --store x --only-nodes 0
 refused 2 "--inject 'disk:1:2': expected KIND:STEP:NUMBER" elastic fsdp "${common[@]}" --store x --inject disk:1:2
+refused 2 "--inject node:5:1: step 5 never comes; expected at most --steps, 4" elastic fsdp "${common[@]}" --store x --steps 4 --inject node:5:1
+run 0 elastic gpipe "${common[@]}" --nodes 1 --store never --steps 2 --inject load:0:1
+grep -q "^hetbench: warning: --inject load:0:1 did not happen$" err || fail "a fault that did not happen: $(cat err)"
 printf "a b\n" >bad
 refused 2 "--hosts: bad:1: 'b' was not expected" elastic fsdp "${common[@]}" --store x --hosts bad
 refused 3 "there was 1 node for 0 s; expected at least 3" elastic fsdp "${common[@]}" --store x --hosts "!echo localhost" --least 3 --wait 0 --json

@@ -31,6 +31,16 @@ interrupt INT train zero_offload --model gpt-mini --batch 4 --data "$text" --ste
 interrupt HUP sim zero_offload --every-iteration --model autohete-2b --cluster autohete-1gpu --batch 64 --micro-batch 1 --device-memory 40GB \
     --iterations 2000 --trace files/t.json
 
+# Planners that look at no candidates say that they go on, and stop, too: each takes minutes for 10,000 layers.
+cat >config.json <<'JSON'
+{"model_type": "llama", "hidden_size": 256, "intermediate_size": 1024, "num_attention_heads": 8, "num_hidden_layers": 10000, "vocab_size": 1000,
+ "max_position_embeddings": 512, "rms_norm_eps": 1e-5, "rope_theta": 10000, "tie_word_embeddings": false, "hidden_act": "silu"}
+JSON
+mkdir deep && mv config.json deep
+for system in capuchin autohete_period; do
+    interrupt INT plan $system --model deep/config.json --gpus a100-80gb:1 --ram 2TB --batch 8 --dump files/graph.yaml
+done
+
 # compare and maxsize keep the rows that are finished, and say that they are a part. stop ARGUMENTS...: interrupts once the progress, which
 # a terminal has every 0.2 s, shows a finished row.
 stop() {

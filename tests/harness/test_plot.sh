@@ -63,6 +63,20 @@ echo 'raise ImportError("none here")' >without/matplotlib.py
 PYTHONPATH=$work/without refused 2 "plot.py: draws with matplotlib, which this Python cannot import" compare --models gpt-mini --cluster local --plot x.svg
 PYTHONPATH=$work/without run 0 sim zero_offload "${one[@]}" --plot y.html
 
+# A disk that is full, in a mount of its own where the machine allows that: a failure, and no part of a file is left.
+mkdir disk
+full() { # FILE ARGUMENTS..
+    local status=0
+    unshare -rm bash -c 'mount -t tmpfs -o size=8k disk disk || exit 77; "$@" >out 2>err; status=$?; ls -A disk >left; exit $status' - \
+        "$hetbench" "${@:2}" "disk/$1" 2>why || status=$?
+    if [ "$status" = 77 ] || grep -q "^unshare:" why; then
+        echo "skipped: a full disk: $(cat why)"
+    elif [ "$status" != 1 ] || [ "$(cat err)" != "hetbench: ${script:-plot.py}: disk/$1: cannot be written: No space left on device" ] || [ -s left ]; then
+        fail "a full disk: status $status: $(cat err left)"
+    fi
+}
+full x.html sim zero_offload "${one[@]}" --plot
+
 # ---- pictures ----
 
 "$python" -c 'import matplotlib' 2>/dev/null || finish
@@ -71,6 +85,8 @@ is() { # FILE START: is a picture of that kind
 }
 run 0 sim zero_offload "${one[@]}" --plot sim.svg
 is sim.svg '<?xml'
+full x.svg sim zero_offload "${one[@]}" --plot
+full x.png sim zero_offload "${one[@]}" --plot
 for word in "computes nothing" "gradients copied" "busy" "gpt-mini" "cluster local" "simulated at"; do
     grep -q "$word" sim.svg || fail "the timeline does not say '$word'"
 done

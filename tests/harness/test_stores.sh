@@ -201,6 +201,14 @@ refused 2 "--to: '1,1' is not a layout" reshard new --to 1,1
 refused 2 ".* heads cannot be cut into 7 parts" reshard new --to 1,7,1
 refused 2 "--check: --out DIR is missing beside it" reshard new --to 1,1,1 --check
 refused 2 "reshard: expected --to dp,tp,pp or --save" reshard new
+# Into what it reads: by any name, whether its node's folder is there or not.
+ln -s new link
+find new | sort >before
+for out in new new/deep/er link ./none/../new parts/../new "$work/link/x"; do
+    refused 2 "--out: $out.*" reshard new --to 1,1,1 --out "$out"
+done
+refused 2 "--out: ./new/node-0000 is in ./new/node-0000, which is read; expected a folder outside it" reshard ./new/node-0000 --to 1,1,1 --out ./new
+find new | sort | diff before - || fail "a refused reshard wrote into what it reads"
 refused 3 "node 0: two steps in --store-memory take .* GB, and training .* GB; the node's memory has " train in_memory --model gpt-mini \
     "${common[@]}" --host-memory 1MB --store full --store-memory "$memory/full"
 

@@ -186,6 +186,20 @@ START_TEST(absurd)
     ck_assert_str_eq(err.text, "t.yaml:1:33: lists and maps are nested too deep; expected at most 32 levels");
     ck_assert_int_eq(ht_doc_parse(text + 1, 64, "t.yaml", &err, &doc), HT_OK);
     ht_doc_destroy(doc);
+    /* 10,000 open ones are refused unparsed; in a string, 9,999 are fine, and so are any number that close. */
+    enum { OPEN = 10000 };
+    ck_assert(N > OPEN + 2);
+    memset(text, '[', OPEN);
+    ck_assert_int_eq(ht_doc_parse(text, OPEN, "t.yaml", &err, &doc), HT_BAD_INPUT);
+    ck_assert_str_eq(err.text,
+                     "t.yaml:1:10000: 10,000 brackets are open; expected lists and maps of at most 32 levels");
+    text[0] = text[OPEN] = '"';
+    ck_assert_int_eq(ht_doc_parse(text, OPEN + 1, "t.yaml", &err, &doc), HT_OK);
+    ht_doc_destroy(doc);
+    for (size_t i = 1; i < N - 1; i++) text[i] = i % 2 ? '[' : ']';
+    text[N - 1] = '"';
+    ck_assert_int_eq(ht_doc_parse(text, N, "t.yaml", &err, &doc), HT_OK);
+    ht_doc_destroy(doc);
     free(text);
 }
 END_TEST

@@ -28,7 +28,7 @@ START_TEST(drawn_from_one_number)
             ck_assert(a[i].kind == b[i].kind && a[i].step == b[i].step && a[i].number == b[i].number);
             ck_assert(a[i].step >= 0 && a[i].step <= STEPS);
             ht_fault_print(&a[i], text);
-            ck_assert_int_eq(ht_fault_read(text, &err, &read), HT_OK);
+            ck_assert_int_eq(ht_fault_read(text, STEPS, &err, &read), HT_OK);
             ck_assert(read.kind == a[i].kind && read.step == a[i].step && read.number == a[i].number);
             seen[a[i].kind]++;
         }
@@ -56,7 +56,7 @@ START_TEST(befalls_the_rank_that_the_number_picks)
         struct ht_fault f;
         struct ht_error err;
         char text[HT_FAULT_TEXT];
-        ck_assert_int_eq(ht_fault_read(rows[i].fault, &err, &f), HT_OK);
+        ck_assert_int_eq(ht_fault_read(rows[i].fault, STEPS, &err, &f), HT_OK);
         ht_fault_for_train(&f, rank_node, 3, EVERY, STEPS, text);
         ck_assert_str_eq(text, rows[i].wanted);
     }
@@ -69,9 +69,19 @@ START_TEST(other_texts_are_refused)
     for (size_t i = 0; i < HT_COUNT(texts); i++) {
         struct ht_fault f;
         struct ht_error err;
-        ck_assert_int_eq(ht_fault_read(texts[i], &err, &f), HT_BAD_INPUT);
+        ck_assert_int_eq(ht_fault_read(texts[i], STEPS, &err, &f), HT_BAD_INPUT);
         ck_assert_msg(strstr(err.text, "expected KIND:STEP:NUMBER"), "%s", err.text);
     }
+}
+END_TEST
+
+START_TEST(a_step_that_never_comes_is_refused)
+{
+    struct ht_fault f;
+    struct ht_error err;
+    ck_assert_int_eq(ht_fault_read("node:5:1", 5, &err, &f), HT_OK);
+    ck_assert_int_eq(ht_fault_read("node:5:1", 4, &err, &f), HT_BAD_INPUT);
+    ck_assert_str_eq(err.text, "--inject node:5:1: step 5 never comes; expected at most --steps, 4");
 }
 END_TEST
 
@@ -147,6 +157,7 @@ static void add(TCase *t)
     tcase_add_test(t, drawn_from_one_number);
     tcase_add_test(t, befalls_the_rank_that_the_number_picks);
     tcase_add_test(t, other_texts_are_refused);
+    tcase_add_test(t, a_step_that_never_comes_is_refused);
     tcase_add_test(t, the_journal_goes_on);
     tcase_add_test(t, events_are_read_as_they_come);
 }
