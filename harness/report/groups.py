@@ -20,7 +20,7 @@ from matplotlib.patches import Patch, Rectangle
 
 import pipeline
 import timeline
-from traces import unwritten
+from writing import status_of
 
 WIDTH = 12.5
 KIND_COLOURS = ["#a6cee3", "#fdbf6f", "#b2df8a", "#cab2d6", "#fb9a99", "#dddddd"]
@@ -241,7 +241,8 @@ def save(figure, path):
     try:
         look.write(figure, path)
     except OSError as why:
-        unwritten(path, why)
+        said(f"{path}: cannot be written: {why.strerror or why}")
+        sys.exit(status_of(why))
 
 
 def said(text):

@@ -20,7 +20,7 @@ import matplotlib.pyplot as plt
 from matplotlib.patches import Patch, Rectangle
 
 import timeline
-from traces import unwritten
+from writing import unwritten
 
 FORWARD = ["#9ecae1", "#4f9bd0", "#2b6ca8", "#c6dbef"]
 BACKWARD = ["#fff3b0", "#ffd64d", "#f5a623", "#c8742a", "#8c4a1f", "#e8b98a", "#d9a441", "#a65f2b"]

@@ -19,6 +19,7 @@ sys.dont_write_bytecode = True
 import traces
 from page import Page
 from traces import stop
+from writing import unwritten
 
 KINDS = (".svg", ".png", ".html")
 
@@ -196,7 +197,7 @@ def main():
             import look
             look.write(figure, args.out)
     except OSError as why:
-        traces.unwritten(args.out, why)
+        unwritten(args.out, why)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,8 @@ import sys
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
-from traces import shown, status_of
+from traces import shown
+from writing import status_of
 
 
 def stop(code, text):

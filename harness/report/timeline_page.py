@@ -15,7 +15,8 @@ import sys
 sys.dont_write_bytecode = True
 
 from page import Page
-from traces import CLASS_COLOURS, CLASS_NAMES, OTHER, Trace, in_order, seconds, unwritten
+from traces import CLASS_COLOURS, CLASS_NAMES, OTHER, Trace, in_order, seconds
+from writing import unwritten
 
 AROUND = 0.35  # of an iteration: how much of its neighbours the page has
 STYLE = """

@@ -1,6 +1,5 @@
 """Traces as drawings need them: lanes, ops, memory; units; and the one set of colours. Needs no matplotlib."""
 
-import errno
 import json
 import pathlib
 import sys
@@ -33,20 +32,10 @@ TIME_UNITS = [(1, "s"), (1e-3, "ms"), (1e-6, "µs")]
 BYTE_UNITS = [(1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1, "B")]
 
 
-def stop(text, status=2):
+def stop(text):
     """Ends the program with one line; the exit status is that of bad input."""
     print(f"{pathlib.Path(sys.argv[0]).name}: {text}", file=sys.stderr)
-    sys.exit(status)
-
-
-def status_of(why):
-    """Returns the exit status for an OSError: a disk that is full or broken is a failure, another one a name that is wrong."""
-    return 1 if why.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO) else 2
-
-
-def unwritten(path, why):
-    """Ends the program with one line about a file that could not be written."""
-    stop(f"{shown(path)}: cannot be written: {why.strerror or why}", status_of(why))
+    sys.exit(2)
 
 
 def shown(text):
