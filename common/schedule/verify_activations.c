@@ -35,6 +35,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { READS = HT_NEED | HT_UPDATE, WRITES = HT_PRODUCE | HT_UPDATE };
 
@@ -43,15 +44,21 @@ struct touched {
     int64_t cell;
     enum ht_tensor_class class;
     unsigned flags, sub_ops;
-    bool handed; /* by a front to its back */
+    unsigned handed; /* by a front to its back */
+};
+
+/* A pass, and what it touches. */
+struct pass {
+    int32_t op; /* -1: none */
+    struct touched *touched;
+    size_t n, cap;
 };
 
 struct walk {
     const struct ht_schedule *s;
-    struct touched *touched;
-    size_t n_touched, touched_cap;
-    unsigned *kept;       /* [n_units * n_micro_batches] sub-ops that have a tensor of activations */
-    bool *input, *dinput; /* likewise: has a tensor of the input, of the input's gradient */
+    struct pass now, last; /* last: the last one that was checked */
+    unsigned *kept;        /* [n_units * n_micro_batches] sub-ops that have a tensor of activations */
+    bool *input, *dinput;  /* likewise: has a tensor of the input, of the input's gradient */
 };
 
 /* Returns the index of a label's unit and micro-batch; -1: it is about several units or none. */
@@ -65,15 +72,26 @@ static int64_t cell_of(const struct ht_schedule *s, const struct ht_label *l)
 static void list_touched(struct walk *w, int32_t i)
 {
     const struct ht_schedule *s = w->s;
-    w->n_touched = 0;
-    HT_RESERVE(w->touched, w->touched_cap, s->effects_begin[i + 1] - s->effects_begin[i]);
+    w->now.op = i;
+    w->now.n = 0;
+    HT_RESERVE(w->now.touched, w->now.cap, s->effects_begin[i + 1] - s->effects_begin[i]);
     for (int64_t e = s->effects_begin[i]; e < s->effects_begin[i + 1]; e++) {
         const struct ht_tensor *t = &s->tensors[s->effects[e].tensor];
         bool counts = t->class == HT_ACTIVATION || t->class == HT_CHECKPOINT || t->class == HT_ACT_GRAD;
         if (!counts || s->effects[e].tier != HT_DEVICE || t->sharded) continue;
-        w->touched[w->n_touched++] =
+        w->now.touched[w->now.n++] =
             (struct touched){cell_of(s, &t->label), t->class, s->effects[e].flags, t->label.sub_ops, ht_is_handed(t)};
     }
+}
+
+/* Returns true if the pass at hand touches the same as the last one for the same work: another part of it, mostly. */
+static bool is_like_last(const struct walk *w)
+{
+    const struct pass *a = &w->last, *b = &w->now;
+    if (a->op < 0 || a->n != b->n) return false;
+    const struct ht_op *x = &w->s->ops[a->op], *y = &w->s->ops[b->op];
+    return x->kind == y->kind && x->work == y->work && !memcmp(&x->label, &y->label, sizeof x->label) &&
+           (b->n == 0 || !memcmp(a->touched, b->touched, b->n * sizeof *b->touched));
 }
 
 /* Returns true if an effect has one of the flags and is on a tensor of the class and cell; handed: one that a front hands. */
@@ -107,8 +125,8 @@ static enum ht_status check_covered(const struct walk *w, int32_t i, int64_t cel
     unsigned seen = 0, twice = 0;
     bool reads = flags & HT_NEED;
     sub_ops &= w->kept[cell] | ~(1u << HT_SUB_FC2);
-    for (size_t k = 0; k < w->n_touched; k++) {
-        const struct touched *x = &w->touched[k];
+    for (size_t k = 0; k < w->now.n; k++) {
+        const struct touched *x = &w->now.touched[k];
         if (!is_on(x, HT_ACTIVATION, false, cell, flags) && !(reads && is_on(x, HT_CHECKPOINT, true, cell, flags)))
             continue;
         unsigned here = x->sub_ops & sub_ops;
@@ -126,8 +144,8 @@ static enum ht_status check_covered(const struct walk *w, int32_t i, int64_t cel
 /* Returns true if the pass has an effect with one of the flags on a tensor of the class and cell. */
 static bool touches(const struct walk *w, enum ht_tensor_class class, int64_t cell, unsigned flags)
 {
-    for (size_t k = 0; k < w->n_touched; k++)
-        if (is_on(&w->touched[k], class, false, cell, flags)) return true;
+    for (size_t k = 0; k < w->now.n; k++)
+        if (is_on(&w->now.touched[k], class, false, cell, flags)) return true;
     return false;
 }
 
@@ -135,8 +153,8 @@ static bool touches(const struct walk *w, enum ht_tensor_class class, int64_t ce
 static enum ht_status check_handed(const struct walk *w, int32_t i, enum ht_tensor_class class, int64_t cell,
                                    unsigned flags, unsigned handed, struct ht_error *err)
 {
-    for (size_t k = 0; k < w->n_touched; k++)
-        if (is_on(&w->touched[k], class, true, cell, flags) && w->touched[k].sub_ops == handed) return HT_OK;
+    for (size_t k = 0; k < w->now.n; k++)
+        if (is_on(&w->now.touched[k], class, true, cell, flags) && w->now.touched[k].sub_ops == handed) return HT_OK;
     return ht_broken_op(w->s, i, err, "does not %s %swhat %s hands on of unit %d, micro-batch %d",
                         flags == READS ? "read" : "write", class == HT_ACT_GRAD ? "the gradient of " : "",
                         ht_sub_op_name((enum ht_sub_op)__builtin_ctz(handed)), (int)(cell / w->s->n_micro_batches),
@@ -148,9 +166,9 @@ static enum ht_status check_written(const struct walk *w, int32_t i, int64_t cel
 {
     unsigned sub_ops = w->s->ops[i].label.sub_ops;
     enum ht_status status = check_covered(w, i, cell, WRITES, sub_ops, err);
-    for (size_t k = 0; k < w->n_touched && !status; k++) {
-        unsigned more = w->touched[k].sub_ops & ~sub_ops;
-        if (more && is_on(&w->touched[k], HT_ACTIVATION, false, cell, HT_PRODUCE))
+    for (size_t k = 0; k < w->now.n && !status; k++) {
+        unsigned more = w->now.touched[k].sub_ops & ~sub_ops;
+        if (more && is_on(&w->now.touched[k], HT_ACTIVATION, false, cell, HT_PRODUCE))
             status = ht_broken_op(w->s, i, err, "allocates %s and does not write them", acts_of(w, cell, more).text);
     }
     return status;
@@ -252,6 +270,7 @@ static enum ht_status check_pass(struct walk *w, int32_t i, struct ht_error *err
     const struct ht_schedule *s = w->s;
     const struct ht_op *op = &s->ops[i];
     list_touched(w, i);
+    if (is_like_last(w)) return HT_OK;
     enum ht_status status = op->kind == HT_OP_RECOMPUTE ? HT_OK : check_residual(w, i, err);
     for (int32_t u = op->label.unit; u < op->label.unit + op->label.n_units && !status; u++) {
         int64_t cell = cell_of(s, &(struct ht_label){.unit = u, .n_units = 1, .micro_batch = op->label.micro_batch});
@@ -262,14 +281,20 @@ static enum ht_status check_pass(struct walk *w, int32_t i, struct ht_error *err
         if (op->kind == HT_OP_BACKWARD) status = check_backward(w, i, cell, err);
         if (op->kind == HT_OP_FORWARD) status = check_forward(w, i, cell, err);
     }
+    struct pass last = w->last;
+    w->last = w->now;
+    w->now = last;
     return status;
 }
 
 enum ht_status ht_rule_activations(const struct ht_schedule *s, struct ht_error *err)
 {
     int64_t n = (int64_t)s->n_units * s->n_micro_batches;
-    struct walk w = {
-        .s = s, .kept = HT_NEW_ARRAY(unsigned, n), .input = HT_NEW_ARRAY(bool, n), .dinput = HT_NEW_ARRAY(bool, n)};
+    struct walk w = {.s = s,
+                     .last = {.op = -1},
+                     .kept = HT_NEW_ARRAY(unsigned, n),
+                     .input = HT_NEW_ARRAY(bool, n),
+                     .dinput = HT_NEW_ARRAY(bool, n)};
     enum ht_status status = HT_OK;
     for (int32_t t = 0; t < s->n_tensors && n; t++) {
         int64_t cell = cell_of(s, &s->tensors[t].label);
@@ -282,7 +307,8 @@ enum ht_status ht_rule_activations(const struct ht_schedule *s, struct ht_error 
         enum ht_op_kind kind = (enum ht_op_kind)s->ops[i].kind;
         if (kind == HT_OP_FORWARD || kind == HT_OP_RECOMPUTE || kind == HT_OP_BACKWARD) status = check_pass(&w, i, err);
     }
-    free(w.touched);
+    free(w.now.touched);
+    free(w.last.touched);
     free(w.kept);
     free(w.input);
     free(w.dinput);
