@@ -40,8 +40,8 @@ struct ht_core_options {
     /* Most issued ops that wait behind the running one, on FIFO lanes of a device (compute, copies, collectives, P2P);
        host and disk lanes always have 0. */
     int32_t issue_ahead;
-    bool
-        only_times; /* nobody asks when ops are issued, or for their memory: only when they start and end (ht_core_is_exact) */
+    /* true: nobody asks when ops are issued, or for their memory, only when they start and end (ht_core_is_exact). */
+    bool only_times;
     bool one_node; /* true: runs only the ops of `node`, and learns of the others' ends by messages (below) */
     int32_t node;
 };

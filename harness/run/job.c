@@ -253,8 +253,8 @@ static enum ht_status take_planned_reserve(struct ht_job *job, struct ht_error *
     return status;
 }
 
-/* Takes the schedule that the planner has built and proved; returns false if there is none, or if it is for a machine's own
-   GPUs, whose memory changes behind the planner. */
+/* Takes the planner's schedule, which it has proved. Returns false without one, and on a machine's own GPUs: their memory changes
+   behind the planner. */
 static bool take_built(struct ht_job *job)
 {
     struct ht_candidate x;

@@ -1,4 +1,4 @@
-/* Drives the state machine by hand: several validate ops in one iteration. */
+/* Drives the state machine by hand: several validate ops in one iteration; what is issued ahead. */
 #include "common/exec/core.h"
 
 #include <check.h>
@@ -50,6 +50,30 @@ static int ran_with(bool first_ok, bool second_ok, bool second_ends_first)
     return ran;
 }
 
+/* Two ops on a FIFO lane of a device: the second is issued behind the first, unless only times are asked for. */
+START_TEST(nothing_is_issued_ahead_for_times)
+{
+    const struct ht_work work = {.kind = HT_OP_FORWARD, .where = HT_LANE_COMPUTE, .free = true};
+    for (int only_times = 0; only_times < 2; only_times++) {
+        struct ht_schedule *s = ht_schedule_create("ahead", 1, 1, NULL);
+        int32_t gpu = ht_add_lane(s, "gpu", HT_LANE_COMPUTE, 0, HT_FIFO), row = ht_add_work(s, &work);
+        for (int i = 0; i < 2; i++)
+            ht_add_op(s, HT_OP_FORWARD, gpu, (struct ht_label){.unit = -1, .micro_batch = -1}, row);
+        struct ht_core *core;
+        struct ht_error err;
+        struct ht_turn turn;
+        struct ht_core_options o = {.iterations = 1, .issue_ahead = 2, .only_times = only_times};
+        ck_assert_int_eq(ht_core_create(s, o, &err, &core), HT_OK);
+        ck_assert(ht_core_turn(core, &turn) && turn.started && turn.inst.op == 0);
+        ck_assert_int_eq(ht_core_turn(core, &turn), !only_times);
+        ck_assert(only_times || (turn.issued && !turn.started && turn.inst.op == 1));
+        ck_assert(ht_core_is_exact(core));
+        ht_core_destroy(core);
+        ht_schedule_destroy(s);
+    }
+}
+END_TEST
+
 START_TEST(one_bad_verdict_is_enough)
 {
     for (int first_to_end = 0; first_to_end < 2; first_to_end++) {
@@ -66,6 +90,7 @@ int main(void)
     Suite *suite = suite_create("core");
     TCase *t = tcase_create("verdicts");
     tcase_add_test(t, one_bad_verdict_is_enough);
+    tcase_add_test(t, nothing_is_issued_ahead_for_times);
     suite_add_tcase(suite, t);
     SRunner *r = srunner_create(suite);
     srunner_run_all(r, CK_NORMAL);
