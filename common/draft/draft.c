@@ -573,10 +573,12 @@ struct builder {
 };
 
 /* Writes and merges the drafts of the first replicas. context: struct builder. */
-static enum ht_status write_some(void *context, int32_t replicas, struct ht_error *err, struct ht_schedule **out)
+static enum ht_status write_some(void *context, int32_t replicas, bool one_part, struct ht_error *err,
+                                 struct ht_schedule **out)
 {
     const struct builder *b = context;
     int32_t n = 0;
+    (void)one_part; /* there is one */
     struct ht_schedule **drafts = HT_NEW_ARRAY(struct ht_schedule *, replicas);
     enum ht_status status = HT_OK;
     for (; n < replicas && !status; n++) status = write_draft(b->scenario, b->layout, b->program, n, err, &drafts[n]);
@@ -587,7 +589,7 @@ static enum ht_status build(const struct ht_scenario *scenario, const struct ht_
                             const struct ht_program *program, struct ht_error *err, struct ht_schedule **out)
 {
     struct builder b = {scenario, layout, program};
-    return ht_fold_build(scenario, layout, &(struct ht_fold_builder){&b, write_some, NULL}, err, out);
+    return ht_fold_build(scenario, layout, &(struct ht_fold_builder){&b, write_some, NULL, NULL}, err, out);
 }
 
 enum ht_status ht_build_graph(const struct ht_scenario *scenario, const struct ht_program *program,

@@ -13,16 +13,20 @@ struct folding {
     struct ht_schedule *s; /* the cluster's ranks, capacities and resources */
     struct ht_links *links;
     int32_t each, ranks;     /* replicas and ranks of a copy */
+    int32_t parts;           /* of copies; 1: a copy has all parts */
     int32_t *image_node;     /* [n_nodes] of a node of the first copy, in the copy at hand; -1: not known */
     int32_t *image_resource; /* [n_resources] likewise */
     int32_t *node_users;     /* [n_nodes] copies that are on a node */
     int32_t *resource_users; /* [n_resources] copies that have a resource */
+    int32_t *part_users;     /* [n_resources] those of them that are parts of the replicas at hand */
     struct ht_fold *fold;
 };
 
+/* Returns the i-th rank of a copy. The parts of a stage are beside each other. */
 static int32_t rank_at(const struct folding *f, int32_t copy, int32_t i)
 {
-    return f->layout->rank_at[copy * f->ranks + i];
+    int32_t first = copy / f->parts * f->ranks * f->parts, part = copy % f->parts;
+    return f->layout->rank_at[first + i * f->parts + part];
 }
 
 static const char *check_replicas(const struct ht_layout *l)
@@ -44,6 +48,26 @@ static bool pair(int32_t *image_of, int32_t *users, int32_t *origin, int32_t of,
     origin[image] = of;
     users[image]++;
     return true;
+}
+
+/* Counts the resources that the copy at hand has. */
+static void count_part(struct folding *f)
+{
+    for (int32_t r = 0; r < f->s->n_resources; r++)
+        if (f->image_resource[r] >= 0) f->part_users[f->image_resource[r]]++;
+}
+
+/* Checks that parts of these replicas share resources as those of the first copy's do, which are noted. */
+static bool same_part_users(struct folding *f, bool first)
+{
+    bool same = true;
+    for (int32_t r = 0; r < f->s->n_resources; r++) {
+        int32_t of = f->fold->resource_of[r], n = f->part_users[r];
+        if (first) f->fold->part_times[r] = n;
+        if (n) same &= n == f->fold->part_times[of];
+        f->part_users[r] = 0;
+    }
+    return same;
 }
 
 /* Matches a resource of the first copy with that of an image. Returns false if they differ, or if others are matched already. */
@@ -137,7 +161,12 @@ static const char *match_all(struct folding *f)
     for (int32_t n = 0; n < s->n_nodes; n++) fold->node_of[n] = -1, f->node_users[n] = 0;
     for (int32_t i = 0; i < s->n_resources; i++) fold->resource_of[i] = -1, f->resource_users[i] = 0;
     for (int64_t i = 0; i < (int64_t)fold->copies * s->n_ranks; i++) fold->image[i] = -1;
-    for (int32_t c = 0; c < fold->copies && !why; c++) why = match_copy(f, c);
+    for (int32_t c = 0; c < fold->copies && !why; c++) {
+        why = match_copy(f, c);
+        if (!why) count_part(f);
+        if (!why && (c + 1) % f->parts == 0 && !same_part_users(f, c < f->parts))
+            why = "parts share links in different ways";
+    }
     if (why) return why;
     if (!same_users(f->node_users, fold->node_of, s->n_nodes)) return "some replicas share a node";
     if (!same_users(f->resource_users, fold->resource_of, s->n_resources)) return "some replicas share a link";
@@ -146,15 +175,18 @@ static const char *match_all(struct folding *f)
     return NULL;
 }
 
-static struct ht_fold *create(const struct ht_schedule *s, int32_t copies)
+static struct ht_fold *create(const struct ht_schedule *s, int32_t copies, int32_t parts)
 {
     struct ht_fold *fold = HT_NEW(struct ht_fold);
     fold->copies = copies;
+    fold->parts = parts;
     fold->rank_of = HT_NEW_ARRAY(int32_t, s->n_ranks);
     fold->image = HT_NEW_ARRAY(int32_t, (int64_t)copies * s->n_ranks);
     fold->node_of = HT_NEW_ARRAY(int32_t, s->n_nodes);
     fold->resource_of = HT_NEW_ARRAY(int32_t, s->n_resources);
     fold->times = HT_NEW_ARRAY(int32_t, s->n_resources);
+    fold->part_times = HT_NEW_ARRAY(int32_t, s->n_resources);
+    fold->pipeline_of = HT_NEW_ARRAY(int32_t, s->n_ranks);
     return fold;
 }
 
@@ -167,10 +199,23 @@ static void note_shards(const struct ht_layout *l, struct ht_fold *fold)
         fold->shards[i] = (struct ht_fold_shard){l->shards[i].begin, l->shards[i].end};
 }
 
-/* Returns a reason that no size of copies can mend; NULL: none. */
-static const char *check(const struct ht_scenario *sc, const struct ht_layout *l)
+static void note_pipelines(const struct ht_layout *l, struct ht_fold *fold)
 {
-    const char *why = check_replicas(l);
+    for (int32_t k = 0; k < l->n_replicas; k++)
+        for (int32_t i = 0; i < l->replicas[k].n_ranks; i++)
+            fold->pipeline_of[l->rank_at[l->replicas[k].first_place + i]] = k;
+}
+
+/* Ways to fold: by parts, by replicas, and so that replicas of several copies are on no common node. */
+struct way {
+    bool parts, replicas, apart;
+};
+
+/* Returns a reason that no size of copies can mend; NULL: none. */
+static const char *check(const struct ht_scenario *sc, const struct ht_layout *l, const struct ht_fold_builder *builder,
+                         struct way way)
+{
+    const char *why = way.parts ? builder->parts_differ(builder->context, l->n_replicas) : check_replicas(l);
     if (why) return why;
     if (sc->cluster->n_between) return "nodes are connected by links of their own";
     if (l->sharding != HT_SHARD_NONE && l->n_units != ht_model_units(&sc->model))
@@ -178,27 +223,42 @@ static const char *check(const struct ht_scenario *sc, const struct ht_layout *l
     return NULL;
 }
 
-/* Returns how the replicas fold into copies that share nodes, or that do not (apart), or NULL with the reason in *why. *each:
-   replicas of a copy. */
-static struct ht_fold *find(const struct ht_scenario *sc, const struct ht_layout *l, bool apart, int32_t *each,
-                            const char **why)
+/* Returns why the drafts of equal replicas differ; NULL: they do not. */
+static const char *differ(const struct ht_fold_builder *builder)
 {
-    *why = check(sc, l);
+    return builder->differ ? builder->differ(builder->context) : NULL;
+}
+
+/* Returns true if copies may have so many replicas each. */
+static bool may_have(const struct ht_layout *l, const struct ht_fold_builder *builder, struct way way, int32_t each)
+{
+    if (each == l->n_replicas) return way.parts;
+    if (l->n_replicas % each || !way.replicas) return false;
+    return !way.parts || (!check_replicas(l) && !differ(builder));
+}
+
+/* Returns how a graph folds in a way, or NULL with the reason in *why. *each: replicas of a copy. */
+static struct ht_fold *find(const struct ht_scenario *sc, const struct ht_layout *l,
+                            const struct ht_fold_builder *builder, struct way way, int32_t *each, const char **why)
+{
+    *why = check(sc, l, builder, way);
     if (*why) return NULL;
-    struct folding f = {.scenario = sc, .layout = l, .s = ht_links_schedule(sc, "fold")};
+    struct folding f = {
+        .scenario = sc, .layout = l, .s = ht_links_schedule(sc, "fold"), .parts = way.parts ? l->tp : 1};
     f.links = ht_links_add(f.s, sc->cluster, true);
     f.image_node = HT_NEW_ARRAY(int32_t, f.s->n_nodes);
     f.node_users = HT_NEW_ARRAY(int32_t, f.s->n_nodes);
     f.image_resource = HT_NEW_ARRAY(int32_t, f.s->n_resources);
     f.resource_users = HT_NEW_ARRAY(int32_t, f.s->n_resources);
+    f.part_users = HT_NEW_ARRAY(int32_t, f.s->n_resources);
     *why = "replicas share a node";
-    for (f.each = 1; 2 * f.each <= l->n_replicas && !(f.fold && !*why); f.each++) {
-        if (l->n_replicas % f.each) continue;
+    for (f.each = 1; f.each <= l->n_replicas && !(f.fold && !*why); f.each++) {
+        if (!may_have(l, builder, way, f.each)) continue;
         ht_fold_destroy(f.fold);
-        f.ranks = f.each * l->replicas[0].n_ranks;
-        f.fold = create(f.s, l->n_replicas / f.each);
+        f.ranks = (f.each == l->n_replicas ? l->n_ranks : f.each * l->replicas[0].n_ranks) / f.parts;
+        f.fold = create(f.s, l->n_replicas / f.each * f.parts, f.parts);
         *why = match_all(&f);
-        if (!*why && apart && f.fold->shares_nodes) *why = "replicas share a node";
+        if (!*why && way.apart && f.fold->shares_nodes) *why = "replicas share a node";
         if (!*why) *each = f.each;
     }
     free(f.links);
@@ -206,26 +266,28 @@ static struct ht_fold *find(const struct ht_scenario *sc, const struct ht_layout
     free(f.node_users);
     free(f.image_resource);
     free(f.resource_users);
+    free(f.part_users);
     ht_schedule_destroy(f.s);
     if (!*why) {
         note_shards(l, f.fold);
+        note_pipelines(l, f.fold);
         return f.fold;
     }
     ht_fold_destroy(f.fold);
     return NULL;
 }
 
-/* Builds the graph of the first copy, if replicas fold. Otherwise *out is NULL, and *why the reason; *shared: only because copies
-   share nodes. */
-static enum ht_status build_copy(const struct ht_scenario *sc, const struct ht_layout *l, bool apart,
+/* Builds the graph of the first copy, if it folds in a way. Otherwise *out is NULL, and *why the reason; *shared: only because
+   copies share nodes. */
+static enum ht_status build_copy(const struct ht_scenario *sc, const struct ht_layout *l, struct way way,
                                  const struct ht_fold_builder *builder, const char **why, bool *shared,
                                  struct ht_error *err, struct ht_schedule **out)
 {
     int32_t each = 0;
-    struct ht_fold *fold = find(sc, l, apart, &each, why);
+    struct ht_fold *fold = find(sc, l, builder, way, &each, why);
     *shared = false;
-    if (!*why && builder->differ) *why = builder->differ(builder->context);
-    enum ht_status status = *why ? HT_OK : builder->write(builder->context, each, err, out);
+    if (!*why && !way.parts) *why = differ(builder);
+    enum ht_status status = *why ? HT_OK : builder->write(builder->context, each, way.parts, err, out);
     if (*why || status) {
         ht_fold_destroy(fold);
         return status;
@@ -242,16 +304,20 @@ static enum ht_status build_copy(const struct ht_scenario *sc, const struct ht_l
 enum ht_status ht_fold_build(const struct ht_scenario *sc, const struct ht_layout *l,
                              const struct ht_fold_builder *builder, struct ht_error *err, struct ht_schedule **out)
 {
+    static const struct way ways[] = {
+        {true, true, false}, {true, false, false}, {false, true, false}, {false, true, true}};
     const char *why = NULL, *first = NULL;
-    bool shared = true;
+    bool shared = false;
     enum ht_status status = HT_OK;
     *out = NULL;
-    for (int apart = 0; sc->folds && shared && apart < 2 && !status && !*out; apart++) {
-        status = build_copy(sc, l, apart, builder, &why, &shared, err, out);
+    for (size_t i = 0; sc->folds && i < HT_COUNT(ways) && !status && !*out; i++) {
+        bool narrower = i == 1 || i == 3; /* than the way before, which was found to share too much */
+        if ((ways[i].parts && (l->tp == 1 || !builder->parts_differ)) || (narrower && !shared)) continue;
+        status = build_copy(sc, l, ways[i], builder, &why, &shared, err, out);
         if (!first) first = why;
     }
     if (!status && !*out) {
-        status = builder->write(builder->context, l->n_replicas, err, out);
+        status = builder->write(builder->context, l->n_replicas, false, err, out);
         if (!status) (*out)->not_folded = first;
     }
     return status;

@@ -371,45 +371,71 @@ static const char *differ(void *context)
     return NULL;
 }
 
-/* Returns the first of n drafts of which the next one is an image; -1: it has to be written. */
-static int32_t find_original(const struct ht_pipe_images *images, const struct ht_image *image_of, int32_t n)
+/* Returns why the parts of the first pipelines differ, or why that is not known; NULL: they do not. context: struct builder. */
+static const char *parts_differ(void *context, int32_t pipelines)
+{
+    const struct builder *b = context;
+    const struct ht_layout *l = b->holders->layout;
+    if (b->style->offload) return "parts on one node share its memory or disks";
+    if (l->stage_begin) return "stages are of different widths";
+    if (!ht_pipe_may_have_images(b->scenario, b->style, l))
+        return "parts are not folded with control, or with uneven slices";
+    struct ht_pipe_images *images = ht_pipe_images_create(b->scenario, b->style, b->holders);
+    bool alike = true, apart = false;
+    for (int32_t k = 0; k < pipelines && alike && !apart; k++) {
+        apart = !ht_pipe_stages_keep_to_nodes(images, k);
+        for (int32_t q = 1; q < l->tp && alike; q++) alike = ht_pipe_is_image(images, k * l->tp + q, k * l->tp);
+    }
+    ht_pipe_images_destroy(images);
+    return apart   ? "parts of a stage are on several nodes"
+           : alike ? NULL
+                   : "parts differ in their shares of the vocabulary, in ranks or in links";
+}
+
+/* Returns the first of n drafts of which the next one is an image; -1: it has to be written. step: from the number of a draft to the
+   next one's. */
+static int32_t find_original(const struct ht_pipe_images *images, const struct ht_image *image_of, int32_t n,
+                             int32_t step)
 {
     for (int32_t i = 0; i < n && images; i++)
-        if (!image_of[i].rank_of && ht_pipe_is_image(images, n, i)) return i;
+        if (!image_of[i].rank_of && ht_pipe_is_image(images, n * step, i * step)) return i;
     return -1;
 }
 
-/* Writes n drafts; one that is an image of another one is that, with its image. *drafts: as far as that succeeds. */
+/* Writes n drafts, of all parts or of every step-th; one that is an image of another one is that, with its image. *drafts: as far as
+   that succeeds. */
 static enum ht_status write_drafts(const struct builder *b, const struct ht_pipe_images *images, int32_t n,
-                                   struct ht_error *err, struct ht_schedule **drafts, struct ht_image *image_of)
+                                   int32_t step, struct ht_error *err, struct ht_schedule **drafts,
+                                   struct ht_image *image_of)
 {
     int32_t each = b->holders->layout->members;
     enum ht_status status = HT_OK;
     for (int32_t i = 0; i < n && !status; i++) {
         struct ht_schedule *const *before = i ? &drafts[i - 1] : NULL;
-        int32_t of = find_original(images, image_of, i);
+        int32_t of = find_original(images, image_of, i, step), number = i * step;
         if (of < 0) {
-            status =
-                write_draft(b->scenario, b->style, b->holders, i / each, i % each, b->name, before, err, &drafts[i]);
+            status = write_draft(b->scenario, b->style, b->holders, number / each, number % each, b->name, before, err,
+                                 &drafts[i]);
             continue;
         }
         drafts[i] = drafts[of];
-        image_of[i] = ht_pipe_image(images, i, of);
+        image_of[i] = ht_pipe_image(images, number, of * step);
     }
     return status;
 }
 
-/* Writes and merges the drafts of the first pipelines. context: struct builder. */
-static enum ht_status write_some(void *context, int32_t pipelines, struct ht_error *err, struct ht_schedule **out)
+/* Writes and merges the drafts of the first pipelines, or those of their part 0. context: struct builder. */
+static enum ht_status write_some(void *context, int32_t pipelines, bool one_part, struct ht_error *err,
+                                 struct ht_schedule **out)
 {
     const struct builder *b = context;
     const struct ht_layout *layout = b->holders->layout;
-    int32_t each = layout->members, n = pipelines * each;
+    int32_t each = one_part ? 1 : layout->members, n = pipelines * each;
     bool may = n > 1 && ht_pipe_may_have_images(b->scenario, b->style, layout);
     struct ht_pipe_images *images = may ? ht_pipe_images_create(b->scenario, b->style, b->holders) : NULL;
     struct ht_schedule **drafts = HT_NEW_ARRAY(struct ht_schedule *, n);
     struct ht_image *image_of = HT_NEW_ARRAY(struct ht_image, n);
-    enum ht_status status = write_drafts(b, images, n, err, drafts, image_of);
+    enum ht_status status = write_drafts(b, images, n, layout->members / each, err, drafts, image_of);
     struct ht_merge_stage *stages = layout->per_pass > 1 ? stages_of_ranks(layout) : NULL;
     status = ht_schedule_join_drafts(drafts, image_of, n, each, stages, status, err, out);
     for (int32_t i = 0; i < n; i++) free(image_of[i].rank_of);
@@ -430,7 +456,7 @@ enum ht_status ht_pipe_build(const struct ht_scenario *scenario, const struct ht
     const struct ht_layout *layout = one ? one : style->layout;
     struct ht_pipe_holders holders = ht_pipe_find_holders(scenario, style, layout);
     struct builder b = {scenario, style, &holders, name};
-    status = ht_fold_build(scenario, layout, &(struct ht_fold_builder){&b, write_some, differ}, err, out);
+    status = ht_fold_build(scenario, layout, &(struct ht_fold_builder){&b, write_some, differ, parts_differ}, err, out);
     if (!status && style->offload) ht_schedule_limit_devices(*out, sums_of_a_stage(scenario, style));
     free(holders.stage);
     ht_layout_destroy(one);

@@ -174,6 +174,17 @@ bool ht_pipe_is_image(const struct ht_pipe_images *x, int32_t draft, int32_t of)
            same_reductions(x, b, a) && same_shards(x, b, a);
 }
 
+bool ht_pipe_stages_keep_to_nodes(const struct ht_pipe_images *x, int32_t pipeline)
+{
+    const int32_t *node = x->s->rank_node;
+    for (int32_t member = 1; member < x->layout->members; member++) {
+        struct member first = {pipeline, 0}, m = {pipeline, member};
+        for (int32_t i = 0; i < stages(x, m); i++)
+            if (node[rank_of(x, m, i)] != node[rank_of(x, first, i)]) return false;
+    }
+    return true;
+}
+
 /* Returns the resource that is to a rank's image what one of the rank's is to the rank. */
 static int32_t resource_of(const struct ht_image *image, int32_t rank, int32_t resource)
 {

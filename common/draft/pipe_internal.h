@@ -232,6 +232,8 @@ struct ht_pipe_images *ht_pipe_images_create(const struct ht_scenario *sc, const
 void ht_pipe_images_destroy(struct ht_pipe_images *x); /* accepts NULL */
 /* Returns true if a draft, by its number, is an image of another one. */
 bool ht_pipe_is_image(const struct ht_pipe_images *x, int32_t draft, int32_t of);
+/* Returns true if each stage of a pipeline is on one node. */
+bool ht_pipe_stages_keep_to_nodes(const struct ht_pipe_images *x, int32_t pipeline);
 /* Returns how it differs, which stays valid as long as x does; the caller frees rank_of. */
 struct ht_image ht_pipe_image(const struct ht_pipe_images *x, int32_t draft, int32_t of);
 

@@ -141,14 +141,15 @@ static void ht_reach_add(const struct ht_cluster *c, int32_t node, int32_t other
     if (slower) reach->between = between;
 }
 
-/* Counts the nodes of group [first, end), of all copies if the graph is folded. seen[node] is the first op + 1 of the last group
+/* Counts the nodes of group [first, end), of all copies that it joins. seen[node] is the first op + 1 of the last group
    on the node. */
 static int32_t ht_count_nodes(const struct ht_schedule *s, int32_t first, int32_t end, int32_t *seen)
 {
-    int32_t n = 0, copies = ht_joins_copies(s, first) ? ht_copies(s) : 1;
+    int32_t n = 0;
+    struct ht_joined copies = ht_joined(s, first);
     for (int32_t i = first; i < end; i++)
-        for (int32_t c = 0; c < copies; c++) {
-            int32_t *of_node = &seen[ht_fold_node(s, i, c)];
+        for (int32_t c = 0; c < copies.n; c++) {
+            int32_t *of_node = &seen[ht_fold_node(s, i, c * copies.step)];
             n += *of_node != first + 1;
             *of_node = first + 1;
         }
@@ -160,10 +161,11 @@ static struct ht_reach ht_reach_of(const struct ht_cluster *c, const struct ht_s
                                    int32_t end, int32_t nodes)
 {
     struct ht_reach reach = {.nodes = nodes, .between = -1};
-    int32_t node = s->rank_node[ht_op_rank(s, op)], copies = ht_joins_copies(s, op) ? ht_copies(s) : 1;
+    int32_t node = s->rank_node[ht_op_rank(s, op)];
+    struct ht_joined copies = ht_joined(s, op);
     for (int32_t i = first; i < end; i++)
-        for (int32_t k = 0; k < copies; k++)
-            if (i != op || k) ht_reach_add(c, node, ht_fold_node(s, i, k), &reach);
+        for (int32_t k = 0; k < copies.n; k++)
+            if (i != op || k) ht_reach_add(c, node, ht_fold_node(s, i, k * copies.step), &reach);
     return reach;
 }
 

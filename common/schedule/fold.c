@@ -1,5 +1,7 @@
 #include "common/schedule/fold.h"
 
+#include "common/base/array.h"
+
 #include <stdlib.h>
 
 void ht_fold_destroy(struct ht_fold *f)
@@ -10,6 +12,8 @@ void ht_fold_destroy(struct ht_fold *f)
     free(f->node_of);
     free(f->resource_of);
     free(f->times);
+    free(f->part_times);
+    free(f->pipeline_of);
     free(f->shards);
     free(f);
 }
@@ -28,10 +32,29 @@ int32_t ht_fold_resource(const struct ht_schedule *s, int32_t resource)
     return s->fold && s->fold->resource_of[resource] >= 0 ? s->fold->resource_of[resource] : resource;
 }
 
-int32_t ht_fold_lane_rank(const struct ht_schedule *s, int32_t i)
+/* Returns the lane behind those of the replica that has lane l. */
+static int32_t lanes_end(const struct ht_schedule *s, int32_t l)
 {
-    int32_t rank = s->lanes[i % s->n_lanes].rank;
-    return s->fold ? s->fold->image[i / s->n_lanes * s->n_ranks + rank] : rank;
+    int32_t end = l + 1;
+    while (end < s->n_lanes && s->fold->pipeline_of[s->lanes[end].rank] == s->fold->pipeline_of[s->lanes[l].rank])
+        end++;
+    return end;
+}
+
+struct ht_fold_lane *ht_fold_lanes(const struct ht_schedule *s)
+{
+    const struct ht_fold *f = s->fold;
+    struct ht_fold_lane *lanes = HT_NEW_ARRAY(struct ht_fold_lane, (int64_t)ht_copies(s) * s->n_lanes);
+    int64_t n = 0;
+    for (int32_t l = 0; l < s->n_lanes && !f; l++) lanes[l] = (struct ht_fold_lane){l, s->lanes[l].rank};
+    for (int32_t c = 0; f && c < f->copies; c += f->parts)
+        for (int32_t first = 0, end; first < s->n_lanes; first = end) {
+            end = lanes_end(s, first);
+            for (int32_t q = 0; q < f->parts; q++)
+                for (int32_t l = first; l < end; l++)
+                    lanes[n++] = (struct ht_fold_lane){l, f->image[(int64_t)(c + q) * s->n_ranks + s->lanes[l].rank]};
+        }
+    return lanes;
 }
 
 static bool has_kind(const struct ht_schedule *s, enum ht_resource_kind kind)
@@ -55,9 +78,12 @@ static const char *shares(const struct ht_schedule *s)
         for (int64_t u = s->uses_begin[op]; u < s->uses_begin[op + 1]; u++) {
             int32_t r = s->uses[u].resource;
             bool nic = s->resources[r].kind == HT_RES_NIC;
-            if (s->fold->times[r] > 1 && !nic) return "collectives take a link that replicas on one node share";
+            if (s->fold->times[r] == ht_fold_times(s, op, r)) continue; /* none of its copies share it */
+            if (!nic && s->lanes[s->ops[op].lane].kind != HT_LANE_COLLECTIVE)
+                return "passes take a link that parts on one node share";
+            if (!nic) return "collectives take a link that replicas on one node share";
             /* Where one rank of a node takes the NIC, the others take their paths through host memory. */
-            if (nic && staged) return "of replicas on one node only one passes collectives to others";
+            if (staged) return "of replicas on one node only one passes collectives to others";
         }
     }
     return NULL;

@@ -73,13 +73,14 @@ static struct team team_of(const struct merge *m, int32_t draft, int32_t op)
     const struct ht_merge_stage *stage = m->stages ? &m->stages[ht_op_rank(s, op)] : NULL;
     int32_t first = stage ? stage->first : replica; /* draft with part 0 of the op's stage */
     if (ht_joins_boundary(o))
-        return (struct team){s->works[o->work].ranks > 1 ? first : draft, 1, s->works[o->work].ranks};
+        return s->works[o->work].ranks > 1 && m->parts > 1 ? (struct team){first, 1, s->works[o->work].ranks}
+                                                           : (struct team){draft, 1, 1};
     if (s->lanes[o->lane].kind == HT_LANE_COLLECTIVE && (m->parts == 1 || o->label.unit < 0))
         return (struct team){0, 1, m->n};
     if (s->lanes[o->lane].kind == HT_LANE_COLLECTIVE && stage)
         return (struct team){draft - first, stage->width, stage->replicas};
     if (s->lanes[o->lane].kind == HT_LANE_COLLECTIVE) return (struct team){draft % m->parts, m->parts, m->n / m->parts};
-    if (s->works[o->work].tp > 1) return (struct team){first, 1, s->works[o->work].tp};
+    if (s->works[o->work].tp > 1 && m->parts > 1) return (struct team){first, 1, s->works[o->work].tp};
     if (!o->across) return (struct team){draft, 1, 1};
     int32_t other = replica + o->across - 1;
     return (struct team){draft < other ? draft : other, abs(draft - other), 2};

@@ -9,7 +9,7 @@
  *     draft 1   f0 f1 f2 ag2 b1
  *
  * Drafts of tensor-parallel parts are equal drafts, each with one part of all stages. `parts` consecutive drafts are
- * the parts of one replica. Their k-th passes over a part (works of several parts) are a group, with members in the
+ * the parts of one replica; with `parts` 1 a pass over a part is its draft's alone, as in a folded graph (common/schedule/fold.h). Their k-th passes over a part (works of several parts) are a group, with members in the
  * order of the parts: of the first n drafts, if the work has fewer parts, as stages may that are narrower than others.
  * Then messages cross drafts, too: each has one member of a pair (ht_op_across), in the same order, with a row of its own
  * for what is sent. In the graph that is one row, the sender's, also if it is sent on. A collective about a unit joins the drafts of one part, any other collective all drafts. Members

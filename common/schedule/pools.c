@@ -316,7 +316,7 @@ static uint64_t communicator(const struct ht_schedule *s, int32_t first, int32_t
     bool pair = lane->kind == HT_LANE_P2P, several = ht_joins_copies(s, first);
     bool slices = ht_joins_boundary(&s->ops[first]);
     uint64_t kind = slices ? HT_LANE_COMPUTE : (uint64_t)lane->kind;
-    uint64_t key = mix(kind, pair || slices ? 0 : (uint64_t)lane->index), ranks = 0;
+    uint64_t key = mix(kind, pair || slices ? 0 : (uint64_t)lane->index), ranks = (uint64_t)ht_joined(s, first).n;
     for (int32_t op = first; op < end; op++) {
         several |= ht_op_rank(s, op) != ht_op_rank(s, first);
         ranks += mix(1, (uint64_t)ht_op_rank(s, op)); /* in any order */

@@ -11,6 +11,8 @@
  */
 #include "common/schedule/rules.h"
 
+#include "common/schedule/fold.h"
+
 #include <string.h>
 
 /* Checks the effects of an op that may not touch shards of a boundary beyond writing what it receives. */
@@ -68,6 +70,7 @@ static enum ht_status check_gather(const struct ht_schedule *s, int32_t first, i
     int64_t end = 0;
     enum ht_status status = HT_OK;
     for (int32_t op = first; op < last && !status; op++) status = check_member(s, op, &end, err);
+    end *= ht_joined(s, first).n; /* the members of other copies have as many */
     for (int32_t op = first; op < last && !status; op++)
         if (s->tensors[written_by(s, op)].bytes != end)
             status = ht_broken_op(s, op, err, "gathers %lld bytes in %s of %lld", (long long)end,

@@ -156,7 +156,7 @@ static void find_followed(struct walk *w)
         end = ht_group_end(s, first);
         for (int32_t i = first; i < end; i++)
             if (s->ops[i].kind == HT_OP_BACKWARD && ht_active(&s->ops[i], w->branch))
-                note_written(w, i, end - first > 1, undivided);
+                note_written(w, i, end - first > 1 || ht_joins_copies(s, first), undivided);
     }
     for (int32_t u = 0; u < s->n_units; u++) w->followed[u] &= !undivided[u];
     free(undivided);
@@ -310,7 +310,7 @@ static enum ht_status check_step(const struct walk *w, int32_t i, struct ht_erro
         int32_t g = gradient_of(w, e), u = unit_of(w, g);
         if (g < 0 || !(s->effects[e].flags & HT_NEED)) continue;
         struct contents held = *held_at(w, e), want = w->want[g];
-        want.joined = s->fold && want.n > 0;
+        want.joined = ht_replica_copies(s) > 1 && want.n > 0;
         if (!is_about(label, u)) return ht_broken_op(s, i, err, "reads the gradient of unit %d%s", u, branch);
         if (same(held, want)) continue;
         if (held.n == want.n && held.joined != want.joined)

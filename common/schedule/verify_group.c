@@ -53,7 +53,7 @@ static enum ht_status check_order(const struct ht_schedule *s, int32_t first, in
 static int32_t members(const struct ht_schedule *s, int32_t first)
 {
     int32_t n = ht_group_end(s, first) - first;
-    return ht_joins_copies(s, first) ? n * ht_copies(s) : n;
+    return n * ht_joined(s, first).n;
 }
 
 /* Checks a member against the first of its group. lane_seen[lane] is the first op + 1 of the last group on the lane. */

@@ -5,7 +5,8 @@
  * of a block, where they are tensors of their own. An op that computes has effects on tensors of one part, and on undivided
  * tensors:
  *
- *     forward, recompute, backward      a group of n ops whose works are of n parts; member q has part q of n
+ *     forward, recompute, backward      a group of n ops whose works are of n parts; member q has part q of n. Of a
+ *                                       folded graph one op, which stands for those of all parts
  *     accumulate, step, undo,           one part of a unit, the same for all members of a group
  *     all-gather, reduction
  *
@@ -16,6 +17,7 @@
 
 #include "common/base/array.h"
 #include "common/schedule/apart.h"
+#include "common/schedule/fold.h"
 #include "common/schedule/names.h"
 
 #include <stdlib.h>
@@ -66,7 +68,8 @@ static enum ht_status check_group(const struct ht_schedule *s, int32_t first, in
                                   struct ht_error *err)
 {
     bool pass = is_pass(s->ops[first].kind);
-    int32_t n = end - first, part = -1, parts = n; /* a pass: of the member; else: of the first tensor that is a part */
+    int32_t n = (end - first) * (pass ? ht_joined(s, first).n : 1), part = -1,
+            parts = n; /* a pass: of the member; else: of the first tensor that is a part */
     for (int32_t i = first; i < end; i++) {
         const struct ht_work *w = &s->works[s->ops[i].work];
         if (pass && !w->custom[0] && (w->tp > 1 ? w->tp : 1) != n)

@@ -279,20 +279,27 @@ static void add_bounds(struct bounds *b, const struct ht_tensor *x, unsigned hal
     HT_PUSH(b->rows, b->n, b->cap, row);
 }
 
-/* Adds the shards that the images of a tensor's rank hold. */
+/* Adds the shards that the images of a tensor's rank hold: in all copies, or in its replica, if each copy has all states. */
 static enum ht_status add_images(const struct ht_schedule *s, struct bounds *b, int32_t t, unsigned half,
                                  struct ht_error *err)
 {
     const struct ht_tensor *x = &s->tensors[t];
     const struct ht_fold *f = s->fold;
-    if (!f || !f->shards) return HT_OK;
+    if (!f) return HT_OK;
+    struct ht_tensor image = *x;
+    for (int32_t q = 1; q < f->parts && !f->shards && x->parts > 1; q++) {
+        image.part = x->part + q;
+        add_bounds(b, &image, half, x->shard_begin, x->shard_end);
+    }
+    if (!f->shards) return HT_OK;
     const struct ht_fold_shard *of_unit = f->shards + (int64_t)x->label.unit * s->n_ranks, *own = &of_unit[x->rank];
     if (own->begin != x->shard_begin || own->end != x->shard_end)
         return ht_broken(s, err, "%s: the fold has [%lld, %lld) of it", ht_phrase_tensor(s, t).text,
                          (long long)own->begin, (long long)own->end);
     for (int32_t c = 1; c < f->copies; c++) {
-        const struct ht_fold_shard *image = &of_unit[f->image[(int64_t)c * s->n_ranks + x->rank]];
-        add_bounds(b, x, half, image->begin, image->end);
+        const struct ht_fold_shard *shard = &of_unit[f->image[(int64_t)c * s->n_ranks + x->rank]];
+        if (x->parts > 1) image.part = x->part + c % f->parts;
+        add_bounds(b, &image, half, shard->begin, shard->end);
     }
     return HT_OK;
 }

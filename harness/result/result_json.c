@@ -158,15 +158,17 @@ static json_t *lanes_json(const struct ht_result *r)
     const struct ht_schedule *s = r->job->schedule;
     const struct ht_metrics *m = &r->metrics;
     json_t *list = json_array();
+    struct ht_fold_lane *lanes = ht_fold_lanes(s);
     for (int32_t i = 0; i < ht_copies(s) * s->n_lanes; i++) {
-        int32_t l = i % s->n_lanes;
+        int32_t l = lanes[i].of;
         double share = m->iteration_ns ? (double)m->lane_busy_ns[l] / (double)m->iteration_ns : 0;
-        json_array_append_new(list, json_pack("{s:s,s:i,s:s,s:o,s:o,s:o}", "lane", s->lanes[l].name, "rank",
-                                              (int)ht_fold_lane_rank(s, i), "kind", ht_lane_kind_name(s->lanes[l].kind),
-                                              "busy_s", ht_json_number(seconds(m->lane_busy_ns[l])), "busy_share",
-                                              ht_json_number(share), "critical_s",
-                                              ht_json_number(seconds(i == l ? m->critical_ns[l] : 0))));
+        json_array_append_new(
+            list, json_pack("{s:s,s:i,s:s,s:o,s:o,s:o}", "lane", s->lanes[l].name, "rank", (int)lanes[i].rank, "kind",
+                            ht_lane_kind_name(s->lanes[l].kind), "busy_s", ht_json_number(seconds(m->lane_busy_ns[l])),
+                            "busy_share", ht_json_number(share), "critical_s",
+                            ht_json_number(seconds(lanes[i].rank == s->lanes[l].rank ? m->critical_ns[l] : 0))));
     }
+    free(lanes);
     return list;
 }
 

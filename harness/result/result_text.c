@@ -292,8 +292,9 @@ static int32_t list_lanes(const struct ht_result *r, struct lane_row **rows, siz
     double whole = m->iteration_ns ? (double)m->iteration_ns : 1;
     size_t cap = 0;
     int32_t idle = 0;
+    struct ht_fold_lane *lanes = ht_fold_lanes(s);
     for (int32_t k = 0; k < ht_copies(s) * s->n_lanes; k++) {
-        int32_t l = k % s->n_lanes, rank = ht_fold_lane_rank(s, k);
+        int32_t l = lanes[k].of, rank = lanes[k].rank;
         struct lane_row row = {.first = rank, .last = rank};
         idle += m->lane_busy_ns[l] == 0;
         if (m->lane_busy_ns[l] == 0) continue;
@@ -303,6 +304,7 @@ static int32_t list_lanes(const struct ht_result *r, struct lane_row **rows, siz
         snprintf(row.share, sizeof(row.share), "%.1f%%", 100 * (double)m->lane_busy_ns[l] / whole);
         add_lane(row, rows, n, &cap);
     }
+    free(lanes);
     for (int32_t i = 0; i < s->n_resources; i++) {
         struct lane_row row = {.first = -1, .kind = "resource", .busy = "-"};
         int behind = 0;

@@ -1,5 +1,5 @@
-/* Folded graphs against whole ones: every system on equal nodes, to the nanosecond and the byte; what is not folded, and why;
-   folded graphs that break a rule. */
+/* Folded graphs against whole ones: every system on equal nodes, and tensor-parallel ones on any, to the nanosecond and the byte;
+   what is not folded, and why; folded graphs that break a rule. */
 #include "common/base/array.h"
 #include "common/exec/sim.h"
 #include "common/schedule/bound.h"
@@ -65,6 +65,27 @@ static const struct scenario scenarios[] = {
     {{.cluster = SWITCHES, .model = "gpt-tiny", .batch = 32, .micro_batch = 1}, {"pipelines=2,2,2,2"}},
     {{.cluster = SWITCHES, .model = "gpt-tiny", .batch = 32, .micro_batch = 1},
      {"pipelines=2,2,2,2", "place=0,1,4,6,2,3,5,7"}}, /* one on a switch, the next on two */
+    /* parts: of all shapes, of unlike pipelines, that cut rows, in slices, with ZeRO, of several replicas on a node, and of a program
+       whose allocator and communicators take memory */
+    {{.cluster = "autohet-platform", .model = "llama-tiny", .blocks = 8, .batch = 64, .micro_batch = 1}, {"tp=2"}},
+    {{.cluster = "autohet-4a100-4h800",
+      .model = "gpt-tiny",
+      .blocks = 8,
+      .batch = 64,
+      .micro_batch = 1,
+      .software = "megatron"},
+     {"tp=2", "sequence=1"}},
+    {{.cluster = "autohet-8a100-8h800", .model = "llama-7b", .batch = 64, .micro_batch = 1, .software = "megatron"},
+     {"tp=4"}},
+    {{.cluster = "dgx-a100", .model = "llama-tiny", .blocks = 8, .batch = 64, .micro_batch = 1},
+     {"pipelines=2,6", "l=16,48", "tp=2"}},
+    {{.cluster = "dgx-a100", .model = "llama-tiny", .blocks = 8, .batch = 64, .micro_batch = 1},
+     {"pipelines=4,4", "tp=2", "zero=1"}},
+    {{.cluster = "autohet-platform", .model = "llama-tiny", .blocks = 8, .batch = 64, .micro_batch = 1},
+     {"pipelines=8,8,8,8", "tp=2", "slices=1"}},
+    {{.cluster = "autohet-platform", .model = "gpt-tiny", .blocks = 8, .batch = 64, .micro_batch = 1},
+     {"pipelines=8,8,8,8", "tp=2", "sub_ops=13,19,11,21"}},
+    {{.cluster = SWITCHES, .model = "gpt-tiny", .batch = 32, .micro_batch = 1}, {"pipelines=4,4", "tp=2"}},
 };
 
 static struct ht_options options_of(const struct scenario *x)
@@ -106,13 +127,14 @@ static void compare_events(const char *name, const struct ht_trace *t, const str
     const struct ht_schedule *a = t->schedule, *b = u->schedule;
     int32_t **ops = HT_NEW_ARRAY(int32_t *, a->n_lanes), *n = HT_NEW_ARRAY(int32_t, a->n_lanes);
     int32_t *at = HT_NEW_ARRAY(int32_t, b->n_lanes);
+    struct ht_fold_lane *lanes = ht_fold_lanes(a);
     ck_assert_int_eq(a->n_lanes * ht_copies(a), b->n_lanes);
     ck_assert_int_eq(a->n_ops * ht_copies(a), b->n_ops);
     for (int32_t l = 0; l < a->n_lanes; l++) ops[l] = HT_NEW_ARRAY(int32_t, a->n_ops);
     for (int32_t op = 0; op < a->n_ops; op++) ops[a->ops[op].lane][n[a->ops[op].lane]++] = op;
     for (int32_t op = 0; op < b->n_ops; op++) {
-        int32_t lane = b->ops[op].lane, of = ops[lane % a->n_lanes][at[lane]++];
-        ck_assert_int_eq(b->lanes[lane].rank, ht_fold_lane_rank(a, lane));
+        int32_t lane = b->ops[op].lane, of = ops[lanes[lane].of][at[lane]++];
+        ck_assert_int_eq(b->lanes[lane].rank, lanes[lane].rank);
         for (int32_t k = 0; k < t->iterations; k++) {
             const struct ht_trace_event *e = &t->events[(int64_t)k * a->n_ops + of];
             const struct ht_trace_event *f = &u->events[(int64_t)k * b->n_ops + op];
@@ -125,6 +147,7 @@ static void compare_events(const char *name, const struct ht_trace *t, const str
     free(ops);
     free(n);
     free(at);
+    free(lanes);
 }
 
 static void compare_metrics(const char *name, const struct ht_job *a, const struct ht_trace *t, const struct ht_job *b,
@@ -146,8 +169,8 @@ static void compare_metrics(const char *name, const struct ht_job *a, const stru
     ht_metrics_free(&y);
 }
 
-/* Returns how many copies a system's graph stands for; 0 if the system does not take the scenario. */
-static int32_t compare(const char *system, const struct ht_options *o)
+/* Returns how many copies a system's graph stands for; 0 if the system does not take the scenario. *parts: of them. */
+static int32_t compare(const char *system, const struct ht_options *o, int32_t *parts)
 {
     struct ht_options every = *o;
     struct ht_job a, b;
@@ -159,6 +182,7 @@ static int32_t compare(const char *system, const struct ht_options *o)
         return 0;
     }
     int32_t copies = ht_copies(a.schedule);
+    *parts = copies > 1 ? a.schedule->fold->parts : 1;
     if (copies == 1) ck_assert_msg(a.schedule->not_folded, "%s gives no reason", system);
     if (copies > 1) {
         ck_assert_msg(create(&every, system, &b), "%s fits only folded", system);
@@ -178,15 +202,18 @@ static int32_t compare(const char *system, const struct ht_options *o)
 START_TEST(folded_graphs_run_as_whole_ones)
 {
     const struct ht_system *system;
-    int folded = 0, all = 0;
+    int folded = 0, by_parts = 0, all = 0;
     for (size_t k = 0; k < HT_COUNT(scenarios); k++)
         for (size_t i = 0; (system = ht_system_at(i)); i++) {
             struct ht_options o = options_of(&scenarios[k]);
             if (scenarios[k].request.control && i % 2) o.sim.bad[o.sim.n_bad++] = "2";
             if (!is_sampled(&sampling, (uint64_t)all++, 3)) continue;
-            folded += compare(system->name, &o) > 1;
+            int32_t parts = 1;
+            folded += compare(system->name, &o, &parts) > 1;
+            by_parts += parts > 1;
         }
     ck_assert_int_gt(folded, 10);
+    ck_assert_int_gt(by_parts, 5);
 }
 END_TEST
 
@@ -207,9 +234,18 @@ START_TEST(reasons_are_given)
     struct ht_scenario_request two = {
         .cluster = "sysx-2node", .model = "gpt-tiny", .blocks = 8, .batch = 32, .micro_batch = 1};
     struct ht_scenario_request one = {.cluster = "autohete-4gpu", .model = "gpt-tiny", .batch = 32, .micro_batch = 1};
+    struct ht_scenario_request switches = {
+        .cluster = SWITCHES, .model = "gpt-tiny", .blocks = 8, .batch = 32, .micro_batch = 1};
     struct ht_scenario_request mixed = {
         .cluster = HT_SOURCE_DIR "/tests/data/mixed-2x2.yaml", .model = "gpt-tiny", .batch = 32, .micro_batch = 1};
     check_reason((struct scenario){two, {"pipelines=8"}}, "dapple", "there is one replica");
+    check_reason((struct scenario){switches, {"pipelines=8", "tp=2"}}, "dapple",
+                 "passes take a link that parts on one node share");
+    two.model = "gpt2-355m"; /* with 50,257 tokens */
+    check_reason((struct scenario){two, {"pipelines=8", "tp=8"}}, "dapple", "parts of a stage are on several nodes");
+    check_reason((struct scenario){two, {"pipelines=8", "tp=2"}}, "dapple",
+                 "parts differ in their shares of the vocabulary, in ranks or in links");
+    two.model = "gpt-tiny";
     check_reason((struct scenario){two, {"pipelines=4,4", "l=20,12"}}, "dapple", "replicas have unequal micro-batches");
     check_reason((struct scenario){one, {NULL}}, "zero_offload", "replicas on one node share its memory or disks");
     check_reason((struct scenario){two, {"pipelines=2,2,2,2", "order=1"}}, "dapple",
@@ -269,6 +305,31 @@ START_TEST(shards_are_those_of_all_copies)
 }
 END_TEST
 
+/* Creates a folded pipeline, or two, of parts. */
+static struct ht_schedule *folded_parts(const char *pipelines, struct ht_job *job)
+{
+    struct scenario x = {{.cluster = "dgx-a100", .model = "llama-tiny", .blocks = 8, .batch = 64, .micro_batch = 1},
+                         {pipelines, "tp=2"}};
+    struct ht_options o = options_of(&x);
+    ck_assert(create(&o, "dapple", job));
+    ck_assert(job->schedule->fold && job->schedule->fold->parts == 2);
+    return job->schedule;
+}
+
+START_TEST(passes_are_over_the_parts_of_the_fold)
+{
+    struct ht_job job;
+    folded_parts("pipelines=8", &job)->fold->parts = 1; /* two copies that are replicas */
+    check_broken(&job, "works on one of 2 parts in a group of 1");
+    folded_parts("pipelines=4,4", &job)->fold->parts = 4;
+    check_broken(&job, "has a communicator of 2 ranks in a group of 1");
+    struct ht_schedule *s = folded_parts("pipelines=4,4", &job);
+    for (int32_t i = 0; i < s->n_ops; i++) /* parts do not add up what replicas have to */
+        if (s->ops[i].kind == HT_OP_ALL_REDUCE) s->ops[i].label.unit = -1;
+    check_broken(&job, "has a communicator of 2 ranks in a group of 4");
+}
+END_TEST
+
 int main(void)
 {
     sampling = sampling_begin();
@@ -280,6 +341,7 @@ int main(void)
     tcase_add_test(c, a_gradient_of_one_replica_is_refused);
     tcase_add_test(c, a_communicator_has_all_copies);
     tcase_add_test(c, shards_are_those_of_all_copies);
+    tcase_add_test(c, passes_are_over_the_parts_of_the_fold);
     suite_add_tcase(suite, c);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
