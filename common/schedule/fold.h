@@ -22,7 +22,9 @@
  * over the events all copies are in the same state at every instant:
  *
  *   order    the merge takes ops from all drafts in turn, so ids of a copy are in the same order in both graphs. Dispatch
- *            goes by ids, and asks for a group after all that can be issued before it, in every copy
+ *            goes by ids, and asks for a group after all that can be issued before it, in every copy. (Without the other parts a
+ *            round of the merge takes passes with all else, not behind it: that changes the order of ops of different
+ *            replicas, which share no space)
  *   memory   a space counts the issue groups that touch it, all of one copy
  *   sharing  the flow of a group over copies takes the same of each copy's resources. In the whole graph it connects them, but
  *            they have equal shares at every level, so filling one copy gives the same rates. Of a resource that several of
@@ -47,13 +49,11 @@ struct ht_fold_shard {
 };
 
 struct ht_fold {
-    int32_t copies; /* at least 2 */
-    int32_t
-        parts; /* tensor-parallel parts among them: copy c is part c % parts of replica c / parts; 1: of replicas alone */
+    int32_t copies;   /* at least 2 */
+    int32_t parts;    /* copy c is tensor-parallel part c % parts of replica c / parts; 1: copies are replicas */
     int32_t *rank_of; /* [n_ranks] rank of the first copy whose image a rank is; its own number in the first copy */
-    int32_t
-        *image; /* [copies * n_ranks] image in a copy of a rank of the first copy; -1: the rank is of another copy */
-    int32_t *node_of;     /* [n_nodes] likewise */
+    int32_t *image;   /* [copies * n_ranks] image in a copy of a rank of the first copy; -1: it is of another copy */
+    int32_t *node_of; /* [n_nodes] likewise */
     int32_t *resource_of; /* [n_resources] likewise; -1: no rank has the resource */
     int32_t *times;       /* [n_resources] copies that share a resource of the first copy */
     int32_t *part_times;  /* [n_resources] those of them that are parts of one replica */

@@ -119,6 +119,7 @@ static enum ht_status run_row(void *ctx, size_t i, struct ht_error *err)
     struct ht_options options = *c->set.options;
     struct ht_evaluation e;
     if (c->clusters.n) options.request.cluster = c->clusters.list[i / c->set.systems.n / c->models.n];
+    options.plan.folds = true; /* nothing writes out a graph */
     enum ht_status status = ht_evaluate_best(&options, system, m->name, err, &e);
     if (status == HT_BAD_INPUT) {
         c->rows[i] = ht_refused_row(&options, system, m->name, &m->model, c->set.from, err);

@@ -386,6 +386,7 @@ static enum ht_status evaluate(const struct sweep *s, const struct slot *slot, s
     char path[HT_PATH_BYTES], words[HT_VARIANT_MAX];
     json_t *rates = NULL;
     struct ht_options options = slot->options;
+    options.plan.folds = slot->series; /* a timeline writes out a trace */
     snprintf(words, sizeof(words), "%s", slot->system);
     const char *system = ht_variant_of(words, &options);
     enum ht_status status = s->e->best_micro_batch && slot->series ? ht_evaluate_best(&options, system, NULL, err, &e)
