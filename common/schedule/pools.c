@@ -319,7 +319,7 @@ static uint64_t communicator(const struct ht_schedule *s, int32_t first, int32_t
     uint64_t key = mix(kind, pair || slices ? 0 : (uint64_t)lane->index), ranks = (uint64_t)ht_joined(s, first).n;
     for (int32_t op = first; op < end; op++) {
         several |= ht_op_rank(s, op) != ht_op_rank(s, first);
-        ranks += mix(1, (uint64_t)ht_op_rank(s, op)); /* in any order */
+        ranks += mix(0, (uint64_t)ht_op_rank(s, op) + 1); /* in any order; no rank counts 0 */
     }
     return several ? mix(key, ranks) : 0;
 }

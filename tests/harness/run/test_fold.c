@@ -217,6 +217,18 @@ START_TEST(folded_graphs_run_as_whole_ones)
 }
 END_TEST
 
+/* A rank of the first copy is in an all-reduce of its stage, all of whose other members are images, and in one of a tied table. */
+START_TEST(communicators_are_told_apart)
+{
+    struct scenario x = {
+        {.cluster = "dgx-a100", .model = "gpt-tiny", .batch = 64, .micro_batch = 1, .software = "megatron"},
+        {"pipelines=2,2,2,2"}};
+    struct ht_options o = options_of(&x);
+    int32_t parts;
+    ck_assert_int_eq(compare("dapple", &o, &parts), 4);
+}
+END_TEST
+
 static void check_reason(struct scenario x, const char *system, const char *why)
 {
     struct ht_options o = options_of(&x);
@@ -337,6 +349,7 @@ int main(void)
     TCase *c = tcase_create("fold");
     tcase_set_timeout(c, 300);
     tcase_add_test(c, folded_graphs_run_as_whole_ones);
+    tcase_add_test(c, communicators_are_told_apart);
     tcase_add_test(c, reasons_are_given);
     tcase_add_test(c, a_gradient_of_one_replica_is_refused);
     tcase_add_test(c, a_communicator_has_all_copies);
