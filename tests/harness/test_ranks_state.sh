@@ -217,7 +217,7 @@ for ((i = 0; i < kills; i++)); do
     done
     sleep "0.0$((RANDOM % 9))"
     ranks=$(ranks_of "$pid" | shuf -n 1 --random-source=<(yes "$i"))
-    [ -n "$ranks" ] || fail "kill $i: no rank is there: $(cat err)"
+    [ -n "$ranks" ] || { fail "kill $i: no rank is there: $(cat err)" && kill "$pid"; } # which would train for hours
     kill -KILL "$ranks" || true
     status=0
     wait "$pid" || status=$?
