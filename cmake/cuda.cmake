@@ -139,9 +139,8 @@ function(ht_cuda_on_cpu_tests)
     add_test(NAME common/kernels/cuda_on_cpu/${short} COMMAND ${name}_on_cpu)
     set_tests_properties(common/kernels/cuda_on_cpu/${short} PROPERTIES TIMEOUT 900)
   endforeach()
-  # Long under sanitizers: among the first (cmake/tests.cmake).
-  set_tests_properties(common/kernels/cuda_on_cpu/attention common/kernels/cuda_on_cpu/unit
-                       common/kernels/cuda_on_cpu/parts PROPERTIES COST 99)
+  # Among the first (cmake/tests.cmake).
+  set_tests_properties(common/kernels/cuda_on_cpu/attention common/kernels/cuda_on_cpu/unit PROPERTIES COST 85)
 endfunction()
 
 # The backend with these kernels beneath, where CUDA's headers are: its table of CUDA's functions is C.
@@ -159,7 +158,7 @@ function(ht_cuda_backend_on_cpu_test)
   # The kernels' include folder, with a cuda_runtime_api.h of its own, is for C++ only.
   target_link_libraries(test_cuda_backend_on_cpu PRIVATE $<LINK_ONLY:ht_cuda_on_cpu> ht_harness_cli deps_check)
   add_test(NAME common/backend/cuda_on_cpu COMMAND test_cuda_backend_on_cpu)
-  set_tests_properties(common/backend/cuda_on_cpu PROPERTIES TIMEOUT 900 COST 98)
+  set_tests_properties(common/backend/cuda_on_cpu PROPERTIES TIMEOUT 900 COST 85)
 endfunction()
 
 include(CheckLanguage)

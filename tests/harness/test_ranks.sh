@@ -50,9 +50,9 @@ run 0 train cephalo --model vit.yaml --batch 4 --data images.bin --ranks 4 --ste
 cmp -s one.csv ranks.csv || fail "images: losses are not those of one rank: $(paste one.csv ranks.csv)"
 
 # A pipeline's ranks send each other what they compute; every gradient is made in one place.
-run 0 train in_memory --model llama-tiny "${common[@]:2}" --micro-batch 1 --steps 3 --losses one.csv
+run 0 train in_memory --model "$llama_tiny" "${common[@]:2}" --micro-batch 1 --steps 3 --losses one.csv
 pipeline() {
-    run 0 train "$1" --model llama-tiny "${common[@]:2}" --micro-batch 1 --steps 3 --losses ranks.csv "${@:2}"
+    run 0 train "$1" --model "$llama_tiny" "${common[@]:2}" --micro-batch 1 --steps 3 --losses ranks.csv "${@:2}"
     cmp -s one.csv ranks.csv || fail "$* over ranks: losses are not in_memory's: $(paste one.csv ranks.csv)"
 }
 pipeline gpipe --ranks 2

@@ -8,7 +8,7 @@ gpus=$build/hetbench_fake_gpus
 [ -x "$gpus" ] || { echo "there is no $gpus"; exit 77; }
 cd "$work"
 without_mpirun
-common=(--model llama-tiny --seq 16 --data "$text" --steps 3)
+common=(--model "$llama_tiny" --seq 16 --data "$text" --steps 3)
 needs_ranks "${common[@]:0:6}" --batch 8 --micro-batch 1
 
 # same SYSTEM RANKS OPTIONS...: trains on CPU ranks and on GPUs; one, or one for each rank.

@@ -16,7 +16,7 @@ refused 2 "host is set beside sub_ops; expected blocks of each stage" "${four[@]
 refused 2 "stage 0, in 1 part, ends behind gelu, and the next is in 2; expected as many, or an end behind norm1, proj, norm2 or fc2" \
     "${four[@]}" --set widths=1,2,1 --set sub_ops=15,9,8
 
-common=(--model llama-tiny --seq 16 --data "$text" --steps 3 --batch 8 --micro-batch 1)
+common=(--model "$llama_tiny" --seq 16 --data "$text" --steps 3 --batch 8 --micro-batch 1)
 needs_ranks "${common[@]}"
 for numerics in fp32 bf16; do run 0 train in_memory "${common[@]}" --numerics $numerics --losses $numerics.csv; done
 run 0 train gpipe "${common[@]}" --ranks 2 --set tp=2 --losses tp.csv

@@ -21,13 +21,13 @@ job() { grep -lzxF "HETBENCH_TEST=$work" /proc/[0-9]*/environ 2>/dev/null | cut 
 # began: starts a training of minutes, as process $pid. When it returns, signals are handled (a background job of a shell begins with
 # SIGINT ignored).
 began() {
-    rm -f l.csv err
-    HETBENCH_TEST=$work "$hetbench" train sysx "${common[@]}" --cluster nodes.yaml --steps 4000 --losses l.csv >out 2>err &
+    rm -f l.csv err events
+    HETBENCH_TEST=$work "$hetbench" train sysx "${common[@]}" --cluster nodes.yaml --steps 4000 --losses l.csv --events events >out 2>err &
     pid=$!
     until grep -q '^SigCgt:.*4[0-9a-f][0-9a-f][23]$' "/proc/$pid/status" 2>/dev/null || ! kill -0 "$pid"; do sleep 0.01; done
 }
 
-# underway: waits until all eight ranks have the memory of their nodes, and some iterations more. Sets $ranks.
+# underway: waits until all eight ranks have the memory of their nodes and have made two iterations. Sets $ranks.
 underway() {
     local i n=0 p
     for ((i = 0; i < 300 * slow && n < 8; i++)); do
@@ -37,7 +37,11 @@ underway() {
         for p in $ranks; do ! grep -q memfd: "/proc/$p/maps" 2>/dev/null || n=$((n + 1)); done
     done
     [ "$n" = 8 ] || fail "$n of eight ranks began: $(tail -n 5 err)"
-    sleep $((slow))
+    for ((i = 0; i < 300 * slow; i++)); do
+        [ ! -e events ] || [ "$(grep -c '"event": "step"' events)" -lt 2 ] || return 0
+        sleep 0.1
+    done
+    fail "no second iteration: $(tail -n 5 err)"
 }
 
 # ended STATUS SECONDS PATTERN WHAT: the training has ended, or does so in about that time (twelve times that on a loaded machine), and

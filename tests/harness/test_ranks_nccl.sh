@@ -10,7 +10,7 @@ export HT_NCCL=$build/libnccl_on_cpu.so
 [ -x "$gpus" ] && [ -e "$HT_NCCL" ] || { echo "there is no $gpus or no $HT_NCCL"; exit 77; }
 export HT_LAUNCH=local # which starts sooner than mpirun
 cd "$work"
-common=(--model llama-tiny --seq 16 --data "$text" --steps 3)
+common=(--model "$llama_tiny" --seq 16 --data "$text" --steps 3)
 needs_ranks "${common[@]:0:6}" --batch 8 --micro-batch 1
 
 # by_nccl SYSTEM RANKS OPTIONS...: trains on CPU ranks, and on a GPU for each rank.
@@ -59,7 +59,7 @@ common[1]=gpt-mini
 by_nccl megatron_3d 4 --batch 4 --numerics fp32 --set tp=4 --set pp=1
 by_nccl gpipe 4 --batch 4 --numerics bf16 --set tp=4 --set sequence=1
 gpt=("${common[@]:0:6}")
-common[1]=llama-tiny
+common[1]=$llama_tiny
 case $others in *ddp*autohet*cephalo*) ;; *) fail "sums of NCCL in another order change only:$others" ;; esac
 
 # ---- which transport ----

@@ -13,7 +13,7 @@ if [ "${2:-}" = --places ]; then places=${3:?--places needs a number}; fi
 cd "$work"
 without_mpirun
 RANDOM=10
-llama=(--model llama-tiny --batch 4 --seq 16 --micro-batch 1 --data "$text" --loss-scale dynamic --steps 6 --every 6 --json)
+llama=(--model "$llama_tiny" --batch 4 --seq 16 --micro-batch 1 --data "$text" --loss-scale dynamic --steps 6 --every 6 --json)
 needs_ranks --model gpt-mini --batch 4 --seq 16 --data "$text"
 
 systems=(sysx mobius megatron gpipe interleaved) kinds=(inf nan square)

@@ -17,7 +17,7 @@ refused 2 "widths adds up to 3 devices; expected the 4 of pipeline 0" "${four[@]
 refused 2 "slices is set beside sequence=1" "${four[@]}" --set tp=2 --set sequence=1 --set slices=1
 
 gpt=(--model gpt-mini --seq 16 --data "$text" --steps 4 --batch 6 --micro-batch 1)
-llama=(--model llama-tiny --seq 16 --data "$text" --steps 4 --batch 8 --micro-batch 1)
+llama=(--model "$llama_tiny" --seq 16 --data "$text" --steps 4 --batch 8 --micro-batch 1)
 needs_ranks "${gpt[@]}"
 emulated_nodes 2 1 >nodes.yaml
 

@@ -97,7 +97,7 @@ for model in ${ranks_all:+gpt-mini gpt-tiny llama-tiny}; do
 done
 
 # With a final check: skipped iterations count on no rank as steps, and the loss scale continues.
-llama=(--model llama-tiny "${common[@]}" --numerics fp16 --inject-overflow 2:1 --inject-overflow 3:4)
+llama=(--model "$llama_tiny" "${common[@]}" --numerics fp16 --inject-overflow 2:1 --inject-overflow 3:4)
 run 0 train in_memory "${llama[@]}" --control gate --steps 6 --checkpoint whole-verdict --every 3 --losses whole.csv
 run 0 train sysx "${llama[@]}" --control rollback --ranks 2 --steps 3 --checkpoint parts-verdict --every 3
 run 0 train mobius "${llama[@]}" --control gate --cluster nodes.yaml --steps 6 --checkpoint parts-verdict --every 3 --resume --losses part.csv
@@ -217,7 +217,7 @@ for ((i = 0; i < kills; i++)); do
     done
     sleep "0.0$((RANDOM % 9))"
     ranks=$(ranks_of "$pid" | shuf -n 1 --random-source=<(yes "$i"))
-    [ -n "$ranks" ] || fail "kill $i: no rank is there: $(cat err)"
+    [ -n "$ranks" ] || { fail "kill $i: no rank is there: $(cat err)" && kill "$pid"; } # which would train for hours
     kill -KILL "$ranks" || true
     status=0
     wait "$pid" || status=$?

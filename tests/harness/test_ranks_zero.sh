@@ -15,7 +15,7 @@ refused 2 "segment is set beside recompute=0; expected recompute=1 or 2" "${four
 refused 2 "segment=2 is set beside recompute=2; expected 1" "${four[@]}" --set recompute=2 --set segment=2
 
 gpt=(--model gpt-mini --seq 16 --data "$text" --steps 4 --micro-batch 1)
-llama=(--model llama-tiny --seq 16 --data "$text" --steps 4 --micro-batch 1)
+llama=(--model "$llama_tiny" --seq 16 --data "$text" --steps 4 --micro-batch 1)
 needs_ranks "${gpt[@]}" --batch 8
 
 # One micro-batch a pipeline: sums are those of one rank.

@@ -49,7 +49,7 @@ relay() {
         same wanted part.csv "$name: $part, step $at"
     done
 }
-relay llama --model llama-tiny "${common[@]}" -- in_memory "gpipe --ranks 2 --set halves=3,5" "fsdp --cluster nodes.yaml" "sysx --ranks 2" \
+relay llama --model "$llama_tiny" "${common[@]}" -- in_memory "gpipe --ranks 2 --set halves=3,5" "fsdp --cluster nodes.yaml" "sysx --ranks 2" \
     "zero_offload --ranks 4"
 run 0 list stores parts remote --check --json
 [ "$(json out '[(v["step"], v["whole"]) for v in d["versions"]]')" = "[(5, True), (4, True), (3, False)]" ] || fail "list: $(cat out)"
@@ -70,8 +70,8 @@ mapfile -t elsewhere < <(for d in {1..8}; do for t in 1 2 4; do for p in {1..4};
     [ $((d * t * p)) -gt 8 ] || echo "x|$d,$t,$p"; done; done; done)
 for ((i = 0; i < pairs; i++)); do
     first=${layouts[RANDOM % ${#layouts[@]}]} second=${elsewhere[RANDOM % ${#elsewhere[@]}]}
-    model=$([ $((i % 2)) = 0 ] && echo llama-tiny || echo gpt-mini) numerics=$([ $((i / 2 % 2)) = 0 ] && echo fp32 || echo bf16)
-    [[ "$first $second" != *,4,* ]] || model=gpt-mini # llama-tiny has two heads of keys
+    model=$([ $((i % 2)) = 0 ] && echo "$llama_tiny" || echo gpt-mini) numerics=$([ $((i / 2 % 2)) = 0 ] && echo fp32 || echo bf16)
+    [[ "$first $second" != *,4,* ]] || model=gpt-mini # the Llama has two heads of keys
     rm -rf a b c
     # shellcheck disable=SC2206 # words
     args=(${first%|*} "${common[@]}" --model "$model" --numerics "$numerics")

@@ -28,11 +28,11 @@ static inline uint32_t ht_pair(ht_bf16, float low, float high)
 }
 static inline void ht_mma(ht_f16, float d[4], const uint32_t a[4], const uint32_t b[2])
 {
-    ht_emulated_mma(d, a, b, ht_f16_to_f32);
+    ht_emulated_mma<ht_f16_to_f32>(d, a, b);
 }
 static inline void ht_mma(ht_bf16, float d[4], const uint32_t a[4], const uint32_t b[2])
 {
-    ht_emulated_mma(d, a, b, ht_bf16_to_f32);
+    ht_emulated_mma<ht_bf16_to_f32>(d, a, b);
 }
 static inline void ht_load_matrix(uint32_t r[4], const void *row)
 {

@@ -6,6 +6,8 @@
  */
 #include <cublasLt.h>
 
+#include <vector>
+
 #include "common/base/half.h"
 #include "common/kernels/cuda/cublaslt.cuh"
 
@@ -168,17 +170,21 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
     for (int i = 0; i < 4; i++)
         if ((uintptr_t)bases[i] % algo->alignment[i] != 0) abort();
     if (!fits(desc, al, bl, dl) || *(const float *)alpha != 1) return CUBLAS_STATUS_INVALID_VALUE;
-    for (int64_t i = 0; i < dl->count; i++)
-        for (uint64_t column = 0; column < dl->columns; column++)
-            for (uint64_t row = 0; row < dl->rows; row++) {
-                int64_t to = i * dl->step + (int64_t)row + (int64_t)column * dl->stride;
-                uint64_t n = columns_of(al, desc->a);
+    uint64_t n = columns_of(al, desc->a);
+    std::vector<float> rows(dl->rows * n), column(n); /* of a, and one of b */
+    for (int64_t i = 0; i < dl->count; i++) {
+        for (uint64_t r = 0; r < dl->rows; r++)
+            for (uint64_t k = 0; k < n; k++) rows[r * n + k] = at(al, desc->a, a, i, r, k);
+        for (uint64_t j = 0; j < dl->columns; j++) {
+            for (uint64_t k = 0; k < n; k++) column[k] = at(bl, desc->b, b, i, k, j);
+            for (uint64_t r = 0; r < dl->rows; r++) {
                 float sum = 0;
-                for (uint64_t k = 0; k < n; k++)
-                    sum += at(al, desc->a, a, i, row, k) * at(bl, desc->b, b, i, k, column);
-                if (*(const float *)beta != 0) sum += at(cl, CUBLAS_OP_N, c, i, row, column);
-                if (desc->epilogue == CUBLASLT_EPILOGUE_BIAS) sum += get(dl->type, desc->bias, (int64_t)row);
-                put(dl->type, d, to, sum);
+                for (uint64_t k = 0; k < n; k++) sum += rows[r * n + k] * column[k];
+                if (*(const float *)beta != 0) sum += at(cl, CUBLAS_OP_N, c, i, r, j);
+                if (desc->epilogue == CUBLASLT_EPILOGUE_BIAS) sum += get(dl->type, desc->bias, (int64_t)r);
+                put(dl->type, d, i * dl->step + (int64_t)r + (int64_t)j * dl->stride, sum);
             }
+        }
+    }
     return CUBLAS_STATUS_SUCCESS;
 }

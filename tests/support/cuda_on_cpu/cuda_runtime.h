@@ -4,7 +4,7 @@
  * missing barriers, reads of uninitialized memory and, under AddressSanitizer, writes beyond the end. They say nothing
  * about speed.
  *
- * Every thread of a block is a fiber (ucontext), which runs until it waits at a barrier of its block or its warp.
+ * Every thread of a block is a fiber, which runs until it waits at a barrier of its block or its warp.
  * Blocks run one after another, so kernels whose blocks wait for one another cannot run. The emulator reports a barrier
  * that a thread of the block (or lane of the warp) never reaches because it has returned; hardware would hang or have
  * undefined behaviour. Dynamic shared memory is NaN, or zeros, when a block starts. A kernel that lacks a barrier gives

@@ -31,24 +31,29 @@ static inline void ht_ldmatrix(uint32_t r[4], const void *row, bool transposed)
 }
 
 /* Adds a (16,16) b (16,8) to d (16,8). to_float converts one 16-bit element. */
-static inline void ht_emulated_mma(float d[4], const uint32_t a[4], const uint32_t b[2], float (*to_float)(uint16_t))
+template <float (*to_float)(uint16_t)>
+static inline void ht_emulated_mma(float d[4], const uint32_t a[4], const uint32_t b[2])
 {
-    uint32_t all_a[4][32], all_b[2][32];
-    for (int i = 0; i < 4; i += 2) {
-        const uint64_t *x = ht_emulated_exchange(a[i] | (uint64_t)a[i + 1] << 32);
-        for (int l = 0; l < 32; l++) all_a[i][l] = (uint32_t)x[l], all_a[i + 1][l] = (uint32_t)(x[l] >> 32);
+    float rows[2][16], columns[2][16]; /* the lane's: rows g and g + 8 of a, columns 2t and 2t + 1 of b */
+    int lane = ht_emulated_lane(), g = lane / 4, t = lane % 4;
+    for (int half = 0; half < 2; half++) {
+        const uint64_t *x = ht_emulated_exchange(a[2 * half] | (uint64_t)a[2 * half + 1] << 32);
+        for (int k = 0; k < 8; k++) {
+            uint64_t pair = x[g * 4 + k / 2] >> k % 2 * 16;
+            rows[0][8 * half + k] = to_float((uint16_t)pair);
+            rows[1][8 * half + k] = to_float((uint16_t)(pair >> 32));
+        }
     }
     const uint64_t *x = ht_emulated_exchange(b[0] | (uint64_t)b[1] << 32);
-    for (int l = 0; l < 32; l++) all_b[0][l] = (uint32_t)x[l], all_b[1][l] = (uint32_t)(x[l] >> 32);
-    int lane = ht_emulated_lane(), g = lane / 4, t = lane % 4;
-    for (int e = 0; e < 4; e++) {
-        int row = g + e / 2 * 8, col = 2 * t + e % 2;
-        float sum = 0;
-        for (int k = 0; k < 16; k++) {
-            uint32_t ra = all_a[(row >= 8) + 2 * (k >= 8)][row % 8 * 4 + k % 8 / 2];
-            uint32_t rb = all_b[k >= 8][col * 4 + k % 8 / 2];
-            sum += to_float((uint16_t)(ra >> k % 2 * 16)) * to_float((uint16_t)(rb >> k % 2 * 16));
+    for (int c = 0; c < 2; c++)
+        for (int k = 0; k < 8; k++) {
+            uint64_t pair = x[(2 * t + c) * 4 + k / 2] >> k % 2 * 16;
+            columns[c][k] = to_float((uint16_t)pair);
+            columns[c][8 + k] = to_float((uint16_t)(pair >> 32));
         }
+    for (int e = 0; e < 4; e++) {
+        float sum = 0;
+        for (int k = 0; k < 16; k++) sum += rows[e / 2][k] * columns[e % 2][k];
         d[e] += sum;
     }
 }

@@ -1,5 +1,4 @@
 /* Implements the fibers, barriers and launches of cuda_runtime.h. */
-#include <setjmp.h>
 #include <stdio.h>
 #include <sys/mman.h>
 #include <ucontext.h>
@@ -23,9 +22,10 @@ struct copy {
     bool valid;
 };
 
+typedef void *place[5]; /* of __builtin_setjmp */
+
 struct fiber {
-    ucontext_t context;
-    jmp_buf place; /* where the fiber stopped */
+    place stopped;
     bool begun;
     enum state state;
     dim3 thread;
@@ -50,36 +50,44 @@ static void fail(const char *what)
     abort();
 }
 
-/* Between fibers and the scheduler. ucontext asks the kernel each time; jumps do not, but AddressSanitizer takes them
-   for an unwinding. */
-#if defined(__SANITIZE_ADDRESS__)
-static ucontext_t scheduler;
+static void enter(void);
 
-static void resume(struct fiber *f)
-{
-    swapcontext(&scheduler, &f->context);
-}
+static place scheduler;
 
-static void leave(struct fiber *f)
+/* Begins a fiber on its stack, which it keeps for all launches. */
+static void begin(struct fiber *f)
 {
-    swapcontext(&f->context, &scheduler);
-}
-#else
-static jmp_buf scheduler;
-
-static void resume(struct fiber *f)
-{
-    if (_setjmp(scheduler)) return;
-    if (f->begun) _longjmp(f->place, 1);
+    ucontext_t context;
     f->begun = true;
-    setcontext(&f->context);
+    getcontext(&context);
+    context.uc_stack.ss_sp = stacks + (size_t)(f - fibers) * STACK_BYTES;
+    context.uc_stack.ss_size = STACK_BYTES;
+    context.uc_link = NULL;
+    makecontext(&context, enter, 0);
+    setcontext(&context);
 }
 
-static void leave(struct fiber *f)
+/* Between the scheduler and fibers. Takes the compiler's own jumps, where AddressSanitizer does not look: it takes longjmp for an
+   unwinding, and at swapcontext forgets what it knows of the whole stack. Both ask more of the processor as well. */
+#define SWITCHES __attribute__((noipa, no_sanitize("address")))
+
+/* Jumps in a function of its own: where one both sets and jumps, gcc takes what follows for unreachable. */
+SWITCHES static void jump(place to)
 {
-    if (!_setjmp(f->place)) _longjmp(scheduler, 1);
+    __builtin_longjmp(to, 1);
 }
-#endif
+
+SWITCHES static void resume(struct fiber *f)
+{
+    if (__builtin_setjmp(scheduler)) return;
+    if (f->begun) jump(f->stopped);
+    begin(f);
+}
+
+SWITCHES static void leave(struct fiber *f)
+{
+    if (!__builtin_setjmp(f->stopped)) jump(scheduler);
+}
 
 static void wait_as(enum state state)
 {
@@ -175,10 +183,13 @@ void ht_emulated_copy_wait(int pending, const char *file, int line)
 
 static void enter(void)
 {
-    (*kernel)();
-    fibers[current].state = DONE;
-    if (!fibers[current].groups.empty() || !fibers[current].open.empty()) fail("a thread ends before its copies do");
-    for (;;) leave(&fibers[current]);
+    for (;;) {
+        (*kernel)();
+        struct fiber *f = &fibers[current];
+        f->state = DONE;
+        if (!f->groups.empty() || !f->open.empty()) fail("a thread ends before its copies do");
+        leave(f);
+    }
 }
 
 static void start(int i)
@@ -186,14 +197,8 @@ static void start(int i)
     struct fiber *f = &fibers[i];
     dim3 d = ht_emulator.block_dim;
     f->state = READY;
-    f->begun = false;
     f->exchanges = 0;
     f->thread = dim3((unsigned)i % d.x, (unsigned)i / d.x % d.y, (unsigned)i / (d.x * d.y));
-    getcontext(&f->context);
-    f->context.uc_stack.ss_sp = stacks + (size_t)i * STACK_BYTES;
-    f->context.uc_stack.ss_size = STACK_BYTES;
-    f->context.uc_link = NULL;
-    makecontext(&f->context, enter, 0);
 }
 
 /* Runs the lanes of a warp until they wait. Returns true when they waited for one another: the warp can go on. */
@@ -264,7 +269,7 @@ void ht_emulated_launch(const char *name, dim3 grid, dim3 block, size_t shared_b
 {
     ht_emulated_on(stream, "a kernel");
     if (!fibers) {
-        fibers = new struct fiber[MAX_THREADS];
+        fibers = new struct fiber[MAX_THREADS]();
         stacks = (char *)mmap(NULL, (size_t)MAX_THREADS * STACK_BYTES, PROT_READ | PROT_WRITE,
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (stacks == MAP_FAILED) fail("no memory for stacks");
