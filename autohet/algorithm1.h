@@ -37,7 +37,7 @@ struct autohet_path {
 };
 
 struct autohet_problem {
-    int32_t n_kinds, n_nodes, n_layers, n_degrees;
+    int32_t n_kinds, n_nodes, n_sorts, n_layers, n_degrees;
     int64_t micro_batches;                /* K_tot, of all groups */
     double grouping_micro_batches;        /* K of eq. (2) for every D; 0: K_tot / D */
     int32_t groups;                       /* D; 0: every one */
@@ -48,7 +48,9 @@ struct autohet_problem {
     bool equal_layers;                    /* no partition */
     bool by_power;                        /* ranked by (3a), D Z, instead of eq. (1): a reading of the paper */
     const int32_t *node_gpus;             /* [n_nodes * n_kinds] */
-    const struct autohet_path *paths;     /* [n_nodes * n_nodes] between GPUs of two nodes, or of one */
+    const int32_t *sort_of;               /* [n_nodes]: nodes of a sort have the same paths */
+    const struct autohet_path *inside;    /* [n_sorts] between GPUs of a node */
+    const struct autohet_path *between;   /* [n_sorts * n_sorts] between GPUs of two nodes */
     const struct autohet_degree *degrees; /* [n_degrees] */
     double boundary_bytes;                /* X of one micro-batch between stages, for each part */
 };

@@ -23,11 +23,12 @@ extern const struct ht_system autohet, autohet_mapped, autohet_grouped, autohet_
 /* A scenario as Algorithm 1 takes it. */
 struct autohet_measured {
     struct autohet_problem problem; /* its arrays are those below */
-    int32_t *node_gpus;
-    struct autohet_path *paths;
+    int32_t *node_gpus, *sort_of;
+    struct autohet_path *inside, *between;
     struct autohet_degree *degrees;
     int32_t n_ranks;
-    int32_t *kind_of; /* [n_ranks] */
+    int32_t *kind_of;    /* [n_ranks] */
+    int32_t *node_begin; /* [n_nodes + 1], the first rank of each node */
 };
 
 /* Reads costs and sizes off the profile and the model (Sec. III-D). powers: g of each rank in parts per billion, or NULL:
@@ -38,8 +39,8 @@ enum ht_status autohet_measure(const struct ht_scenario *scenario, const struct 
                                struct ht_error *err, struct autohet_measured *out);
 void autohet_measured_free(struct autohet_measured *m);
 /* Returns the first rank of a place. */
-int32_t autohet_first_rank(const struct ht_scenario *scenario, const struct autohet_measured *m,
-                           const struct autohet_degree *degree, const struct autohet_place *place);
+int32_t autohet_first_rank(const struct autohet_measured *m, const struct autohet_degree *degree,
+                           const struct autohet_place *place);
 
 /* Checks that the plan's graph can be built; builds it. */
 enum ht_status autohet_check(const struct ht_scenario *scenario, const struct ht_plan *plan, struct ht_error *err);

@@ -24,7 +24,7 @@ double autohet_layers_s(const struct autohet_problem *p, const struct autohet_ty
 
 static const struct autohet_path *path(const struct autohet_problem *p, int32_t a, int32_t b)
 {
-    return &p->paths[a * p->n_nodes + b];
+    return a == b ? &p->inside[p->sort_of[a]] : &p->between[p->sort_of[a] * p->n_sorts + p->sort_of[b]];
 }
 
 /* Returns the time of a message between two stages. */

@@ -32,42 +32,69 @@ enum { SEVERAL = 2 }; /* micro-batches of a GPU: gradients are summed */
 /* Numbers the kinds of GPUs: same name and memory. Returns their number, or -1 if there are too many. */
 static int32_t find_kinds(const struct ht_cluster *c, int32_t *kind_of)
 {
-    int32_t first[AUTOHET_MAX_TYPES], n = 0;
-    for (int32_t r = 0; r < c->n_gpus; r++) {
-        const struct ht_gpu *gpu = ht_cluster_gpu_of(c, r), *other;
-        for (kind_of[r] = 0; kind_of[r] < n; kind_of[r]++) {
-            other = ht_cluster_gpu_of(c, first[kind_of[r]]);
-            if (!strcmp(gpu->name, other->name) && gpu->memory_bytes == other->memory_bytes) break;
+    const struct ht_gpu *kinds[AUTOHET_MAX_TYPES];
+    int32_t n = 0;
+    for (int64_t i = 0; i < c->n_nodes; i++)
+        for (int64_t g = 0; g < c->nodes[i].n_groups; g++) {
+            const struct ht_gpu_group *of = &c->nodes[i].groups[g];
+            int32_t k = 0;
+            while (k < n && (strcmp(of->gpu.name, kinds[k]->name) || of->gpu.memory_bytes != kinds[k]->memory_bytes))
+                k++;
+            if (k == AUTOHET_MAX_TYPES && of->count) return -1;
+            if (k == n && of->count) kinds[n++] = &of->gpu;
+            for (int64_t r = 0; r < of->count; r++) *kind_of++ = k;
         }
-        if (kind_of[r] < n) continue;
-        if (n == AUTOHET_MAX_TYPES) return -1;
-        first[n++] = r;
-    }
     return n;
 }
 
-static int64_t node_of(const struct ht_cluster *c, int64_t rank)
+static struct autohet_path path_inside(const struct ht_machine *m)
 {
-    int64_t node;
-    ht_cluster_node_of(c, rank, &node);
-    return node;
+    const struct ht_link *inside = m->has_nvlink ? &m->nvlink : &m->pcie;
+    return (struct autohet_path){ht_machine_stages(m) ? ht_machine_message_rate(m) : ht_link_rate(inside),
+                                 1e-9 * (double)inside->latency_ns};
 }
 
+/* Returns the path between two nodes, or between two like these where a is b. */
 static struct autohet_path path_between(const struct ht_cluster *c, int64_t a, int64_t b)
 {
     const struct ht_machine *m = &c->nodes[a], *o = &c->nodes[b];
-    const struct ht_link *inside = m->has_nvlink ? &m->nvlink : &m->pcie;
-    if (a == b) {
-        bool staged = ht_machine_stages(m);
-        return (struct autohet_path){staged ? ht_machine_message_rate(m) : ht_link_rate(inside),
-                                     1e-9 * (double)inside->latency_ns};
-    }
     int32_t between = ht_cluster_between(c, a, b);
     double rate = fmin(ht_link_rate(&m->pcie), ht_link_rate(&o->pcie));
     const struct ht_link *out = between >= 0 ? &c->between[between].link : &m->nic;
     const struct ht_link *in = between >= 0 ? out : &o->nic;
     return (struct autohet_path){fmin(rate, fmin(ht_link_rate(out), ht_link_rate(in))),
                                  1e-9 * (double)ht_max(out->latency_ns, in->latency_ns)};
+}
+
+/* Returns true if two nodes have the same path inside and the same ones to every other node. */
+static bool same_paths(const struct ht_cluster *c, const struct ht_machine *m, const struct ht_machine *o)
+{
+    struct autohet_path x = path_inside(m), y = path_inside(o);
+    return (!c->n_between || m->group == o->group) && x.bytes_per_s == y.bytes_per_s && x.latency_s == y.latency_s &&
+           ht_link_rate(&m->pcie) == ht_link_rate(&o->pcie) && ht_link_rate(&m->nic) == ht_link_rate(&o->nic) &&
+           m->nic.latency_ns == o->nic.latency_ns;
+}
+
+/* Sorts the nodes by their paths, and reads these. Thousands of nodes are of a few sorts. */
+static void read_paths(const struct ht_cluster *c, struct autohet_measured *m)
+{
+    int32_t *first = HT_NEW_ARRAY(int32_t, c->n_nodes), n = 0;
+    m->sort_of = HT_NEW_ARRAY(int32_t, c->n_nodes);
+    for (int32_t i = 0; i < c->n_nodes; i++) {
+        int32_t k = 0;
+        while (k < n && !same_paths(c, &c->nodes[i], &c->nodes[first[k]])) k++;
+        if (k == n) first[n++] = i;
+        m->sort_of[i] = k;
+    }
+    m->inside = HT_NEW_ARRAY(struct autohet_path, n);
+    m->between = HT_NEW_ARRAY(struct autohet_path, n * n);
+    for (int32_t k = 0; k < n; k++) m->inside[k] = path_inside(&c->nodes[first[k]]);
+    for (int32_t k = 0; k < n * n; k++) m->between[k] = path_between(c, first[k / n], first[k % n]);
+    free(first);
+    m->problem.n_sorts = n;
+    m->problem.sort_of = m->sort_of;
+    m->problem.inside = m->inside;
+    m->problem.between = m->between;
 }
 
 static enum ht_status read_cluster(const struct ht_cluster *c, struct ht_error *err, struct autohet_measured *m)
@@ -80,21 +107,22 @@ static enum ht_status read_cluster(const struct ht_cluster *c, struct ht_error *
     if (p->n_kinds < 0)
         return ht_fail(err, HT_INFEASIBLE, "the cluster has more than %d kinds of devices", AUTOHET_MAX_TYPES);
     m->node_gpus = HT_NEW_ARRAY(int32_t, p->n_nodes * p->n_kinds);
-    m->paths = HT_NEW_ARRAY(struct autohet_path, p->n_nodes * p->n_nodes);
-    for (int32_t r = 0; r < m->n_ranks; r++) m->node_gpus[node_of(c, r) * p->n_kinds + m->kind_of[r]]++;
-    for (int32_t i = 0; i < p->n_nodes * p->n_nodes; i++) m->paths[i] = path_between(c, i / p->n_nodes, i % p->n_nodes);
+    m->node_begin = HT_NEW_ARRAY(int32_t, p->n_nodes + 1);
+    for (int32_t i = 0; i < p->n_nodes; i++) {
+        m->node_begin[i + 1] = m->node_begin[i] + (int32_t)c->nodes[i].n_gpus;
+        for (int32_t r = m->node_begin[i]; r < m->node_begin[i + 1]; r++)
+            m->node_gpus[i * p->n_kinds + m->kind_of[r]]++;
+    }
     p->node_gpus = m->node_gpus;
-    p->paths = m->paths;
+    read_paths(c, m);
     return HT_OK;
 }
 
-int32_t autohet_first_rank(const struct ht_scenario *scenario, const struct autohet_measured *m,
-                           const struct autohet_degree *degree, const struct autohet_place *place)
+int32_t autohet_first_rank(const struct autohet_measured *m, const struct autohet_degree *degree,
+                           const struct autohet_place *place)
 {
-    int32_t skip = place->unit * degree->tp, r = 0;
-    for (; r < m->n_ranks; r++)
-        if (node_of(scenario->cluster, r) == place->node && m->kind_of[r] == degree->kind_of[place->type] && !skip--)
-            break;
+    int32_t skip = place->unit * degree->tp, r = m->node_begin[place->node];
+    while (m->kind_of[r] != degree->kind_of[place->type] || skip--) r++;
     return r;
 }
 
@@ -258,8 +286,11 @@ enum ht_status autohet_measure(const struct ht_scenario *scenario, const struct 
 void autohet_measured_free(struct autohet_measured *m)
 {
     free(m->node_gpus);
-    free(m->paths);
+    free(m->sort_of);
+    free(m->inside);
+    free(m->between);
     free(m->degrees);
     free(m->kind_of);
+    free(m->node_begin);
     *m = (struct autohet_measured){0};
 }

@@ -145,7 +145,7 @@ static void set_variables(const struct planner *q, const struct autohet_candidat
     int64_t *ranks = HT_NEW_ARRAY(int64_t, c->n_groups), *place = HT_NEW_ARRAY(int64_t, c->n_stages * tp);
     for (int32_t j = 0; j < c->n_groups; j++) ranks[j] = c->stages[j] * tp;
     for (int32_t i = 0; i < c->n_stages * tp; i++)
-        place[i] = autohet_first_rank(q->scenario, &q->measured, c->degree, &c->places[i / tp]) + i % tp;
+        place[i] = autohet_first_rank(&q->measured, c->degree, &c->places[i / tp]) + i % tp;
     ht_plan_set(out, "tp", tp);
     set_list(out, "pipelines", HT_VARIABLE_LIST, c->n_groups, ranks);
     set_list(out, "l", HT_VARIABLE_LIST, c->n_groups, c->micro_batches);

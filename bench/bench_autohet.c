@@ -27,7 +27,8 @@ static const int64_t memory[KINDS] = {96000000000, 85900000000, 85900000000};
 struct cluster {
     struct autohet_problem p;
     int32_t gpus[MOST_NODES * KINDS];
-    struct autohet_path paths[MOST_NODES * MOST_NODES];
+    int32_t sort_of[MOST_NODES]; /* one for all */
+    struct autohet_path inside, between;
     struct autohet_degree degrees[DEGREES];
 };
 
@@ -65,12 +66,15 @@ static void make(struct cluster *c, int32_t gpus)
     c->p.micro_batches = gpus <= 64 ? 128 : 2 * gpus;
     c->p.objective = AUTOHET_EQ_4;
     c->p.node_gpus = c->gpus;
-    c->p.paths = c->paths;
+    c->p.n_sorts = 1;
+    c->p.sort_of = c->sort_of;
+    c->p.inside = &c->inside;
+    c->p.between = &c->between;
     c->p.degrees = c->degrees;
     c->p.boundary_bytes = 16.8e6;
     for (int32_t i = 0; i < nodes; i++) c->gpus[i * KINDS + (i < nodes * 2 / 8 ? 0 : i < nodes * 5 / 8 ? 1 : 2)] = 8;
-    for (int32_t i = 0; i < nodes * nodes; i++)
-        c->paths[i] = (struct autohet_path){i / nodes == i % nodes ? 2.3e11 : 2.5e10, 5e-6};
+    c->inside = (struct autohet_path){2.3e11, 5e-6};
+    c->between = (struct autohet_path){2.5e10, 5e-6};
     for (int32_t i = 0; i < DEGREES; i++) make_degree(&c->degrees[i], 1 << i);
 }
 

@@ -26,7 +26,8 @@ struct instance {
     struct autohet_degree degree;
     int32_t gpus[NODES * KINDS], n;
     struct autohet_place all[MOST]; /* the GPUs */
-    struct autohet_path paths[NODES * NODES];
+    int32_t sort_of[NODES];         /* one for all */
+    struct autohet_path inside, between;
     /* the plan at hand */
     int32_t group_of[MOST + 1], sizes[MOST + 1];
     struct autohet_place places[MOST];
@@ -45,7 +46,10 @@ static void make(struct instance *x, uint64_t seed)
     *x = (struct instance){.p = {.n_kinds = KINDS, .n_nodes = NODES, .n_layers = LAYERS, .n_degrees = 1}};
     x->p.micro_batches = BATCHES;
     x->p.node_gpus = x->gpus;
-    x->p.paths = x->paths;
+    x->p.n_sorts = 1;
+    x->p.sort_of = x->sort_of;
+    x->p.inside = &x->inside;
+    x->p.between = &x->between;
     x->p.degrees = d;
     x->p.boundary_bytes = 1;
     x->n = 2 + (int32_t)ht_random_below(seed, 1, MOST - 1);
@@ -71,8 +75,8 @@ static void make(struct instance *x, uint64_t seed)
         if (!ht_random_below(seed, 20 + (uint64_t)i, 4)) node = 1 - node; /* a kind is mostly on one node */
         x->all[i] = (struct autohet_place){kind, node, x->gpus[node * KINDS + kind]++};
     }
-    for (int32_t i = 0; i < NODES * NODES; i++)
-        x->paths[i] = (struct autohet_path){i == 0 || i == 3 ? 200 : between(seed, 6, 5, 40), 0.001};
+    x->inside = (struct autohet_path){200, 0.001};
+    x->between = (struct autohet_path){between(seed, 6, 5, 40), 0.001};
 }
 
 /* Returns the layers that fit stage q of n at a place. */
@@ -153,7 +157,9 @@ static double gap(const struct instance *x, double grouping_k, enum autohet_obje
     struct instance y = *x;
     struct autohet_candidates all;
     y.p.node_gpus = y.gpus;
-    y.p.paths = y.paths;
+    y.p.sort_of = y.sort_of;
+    y.p.inside = &y.inside;
+    y.p.between = &y.between;
     y.p.degrees = &y.degree;
     y.p.grouping_micro_batches = grouping_k;
     y.p.objective = objective;

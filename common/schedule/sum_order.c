@@ -11,6 +11,13 @@
 /* A term or a sum. 0: nothing, to which adding adds nothing. */
 typedef uint64_t expression;
 
+/* What a step adds to the parameters of a unit, or of the half of one whose halves are apart. */
+struct step {
+    int32_t unit;
+    unsigned half; /* else 0 */
+    expression sum;
+};
+
 struct walk {
     const struct ht_schedule *s;
     const struct ht_model *model;
@@ -22,8 +29,8 @@ struct walk {
     expression *next; /* of a group's effects, before any of them is written */
     size_t next_cap;
     const bool *apart; /* [n_units], ht_halves_apart */
-    uint64_t *stepped; /* of a unit and what it is stepped with, for each step */
-    size_t n_stepped, stepped_cap;
+    struct step *steps;
+    size_t n_steps, steps_cap;
 };
 
 /* ---- expressions ------------------------------------------------------------------------------------------------ */
@@ -145,14 +152,6 @@ static expression written(const struct walk *w, int32_t first, int32_t end, int3
     }
 }
 
-/* Returns the number of what a step reads the gradient of: a unit, or the half of one whose halves are divided into different
-   numbers of parts, so that it matters which of them has which sums. */
-static uint64_t unit_stepped(const struct walk *w, int64_t effect, int32_t unit)
-{
-    unsigned half = ht_apart_half(w->apart, &w->s->tensors[w->s->effects[effect].tensor]);
-    return (uint64_t)half << 32 | (uint64_t)unit;
-}
-
 static void follow_group(struct walk *w, int32_t first, int32_t end)
 {
     const struct ht_schedule *s = w->s;
@@ -164,8 +163,10 @@ static void follow_group(struct walk *w, int32_t first, int32_t end)
             bool writes = s->effects[e].flags & (HT_PRODUCE | HT_UPDATE);
             if (unit < 0) continue;
             w->next[e - begin] = writes ? written(w, first, end, i, e, unit) : *held_at(w, e);
-            if (s->ops[i].kind == HT_OP_OPTIMIZER_STEP && s->effects[e].flags & HT_NEED)
-                HT_PUSH(w->stepped, w->n_stepped, w->stepped_cap, ht_random(unit_stepped(w, e, unit), *held_at(w, e)));
+            if (s->ops[i].kind != HT_OP_OPTIMIZER_STEP || !(s->effects[e].flags & HT_NEED)) continue;
+            unsigned half = ht_apart_half(w->apart, &s->tensors[s->effects[e].tensor]);
+            struct step step = {unit, half, *held_at(w, e)};
+            HT_PUSH(w->steps, w->n_steps, w->steps_cap, step);
         }
     for (int64_t e = begin; e < last; e++)
         if (gradient_of(w, e) >= 0) *held_at(w, e) = w->next[e - begin];
@@ -189,6 +190,52 @@ static uint64_t number_of_set(uint64_t *members, size_t n)
     return number;
 }
 
+static int by_unit(const void *a, const void *b)
+{
+    const struct step *x = a, *y = b;
+    if (x->unit != y->unit) return x->unit < y->unit ? -1 : 1;
+    if (x->half != y->half) return x->half < y->half ? -1 : 1;
+    return (x->sum > y->sum) - (x->sum < y->sum);
+}
+
+/* Sorts steps by unit, half and sum, and leaves one of equal ones. Returns how many are left. */
+static size_t distinct(struct step *steps, size_t n)
+{
+    size_t left = 0;
+    if (n) qsort(steps, n, sizeof(*steps), by_unit);
+    for (size_t i = 0; i < n; i++)
+        if (!left || by_unit(&steps[left - 1], &steps[i]) != 0) steps[left++] = steps[i];
+    return left;
+}
+
+/* Returns true if both halves of the unit with which distinct steps begin have the same sums. Each element is then
+   added up as in a block whose halves are together, however many replicas either half has. */
+static bool halves_agree(const struct step *steps, size_t n)
+{
+    size_t front = 0, both;
+    while (front < n && steps[front].unit == steps->unit && steps[front].half == steps->half) front++;
+    for (both = front; both < n && steps[both].unit == steps->unit; both++)
+        if (both - front >= front || steps[both].sum != steps[both - front].sum) return false;
+    return both == 2 * front;
+}
+
+/* Returns the number of all steps. Halves whose sums differ count by themselves, since it matters which of them has
+   which. */
+static uint64_t number_of_steps(struct step *steps, size_t n)
+{
+    uint64_t *members = HT_NEW_ARRAY(uint64_t, n);
+    bool agree = false;
+    n = distinct(steps, n);
+    for (size_t i = 0; i < n; i++) {
+        if (!i || steps[i].unit != steps[i - 1].unit) agree = halves_agree(steps + i, n - i);
+        uint64_t half = agree ? 0 : steps[i].half;
+        members[i] = ht_random(half << 32 | (uint64_t)steps[i].unit, steps[i].sum);
+    }
+    uint64_t number = number_of_set(members, n);
+    free(members);
+    return number;
+}
+
 uint64_t ht_schedule_sum_order(const struct ht_schedule *s, const struct ht_model *model,
                                const struct ht_numerics *numerics, int64_t batch)
 {
@@ -201,17 +248,18 @@ uint64_t ht_schedule_sum_order(const struct ht_schedule *s, const struct ht_mode
         end = ht_group_end(s, i);
         if (ht_active(&s->ops[i], HT_WHEN_OK)) follow_group(&w, i, end);
     }
-    uint64_t order = number_of_set(w.stepped, w.n_stepped);
+    uint64_t order = number_of_steps(w.steps, w.n_steps);
     ht_residencies_free(&w.residencies);
     free(w.held);
     free(w.next);
-    free(w.stepped);
+    free(w.steps);
     free(apart);
     return order;
 }
 
 uint64_t ht_schedule_norm_order(const struct ht_schedule *s)
 {
+    bool *apart = ht_halves_apart(s);
     uint64_t *checked = NULL;
     size_t n = 0, cap = 0;
     for (int32_t op = 0; op < s->n_ops; op++)
@@ -220,10 +268,13 @@ uint64_t ht_schedule_norm_order(const struct ht_schedule *s)
             if (s->ops[op].kind != HT_OP_VALIDATE || t->class != HT_GRAD) continue;
             uint64_t where = ht_random((uint64_t)t->label.unit, (uint64_t)t->parts << 32 | (uint64_t)t->part);
             uint64_t cut = t->sharded ? ht_random((uint64_t)t->shard_begin, (uint64_t)t->shard_end) : 0;
+            unsigned half = ht_apart_half(apart, t);
+            if (half && t->parts > 1) where = ht_random(where, half); /* all parts of a front come before its back's */
             HT_PUSH(checked, n, cap, ht_random(where, cut));
         }
     uint64_t order = number_of_set(checked, n);
     free(checked);
+    free(apart);
     return order;
 }
 

@@ -12,6 +12,12 @@
  *     a tied table, on one device           (h0 & e0) + (h1 & e1)       h: the head's, & e: the embedding's on top of it
  *     on two stages of a pipeline           (h0 + h1) + (e0 + e1)
  *
+ * A block whose halves are on different numbers of replicas has the order of a whole one if its halves are stepped with the same
+ * expression, as they are with one micro-batch, of two shares here:
+ *
+ *     front on one device, back on two      g0 + g1                     the same in both
+ *     the same, two micro-batches           ((g0 + g1) + g2) + g3 and (g0 + g2) + (g1 + g3)
+ *
  * 16-bit sums are rounded, so there an expression has its roundings, too.
  */
 #ifndef HT_SCHEDULE_SUM_ORDER_H

@@ -62,9 +62,9 @@ struct ht_search {
     struct ht_ceiling *ceilings; /* [n_cards * n_numerics] */
     struct ht_way *ways;         /* [n_ways = n_cards * n_numerics * n_systems] by cards, then numerics, then systems */
     size_t n_ways;
-    int64_t n_simulated, n_skipped;
+    int64_t n_compared; /* micro-batches of ways */
 
-    pthread_mutex_t lock; /* over rates and micro-batches of ways, and the counts */
+    pthread_mutex_t lock; /* over rates and micro-batches of ways, and the count */
 };
 
 /* Creates the cluster that options describe, with everything that they change of it. */

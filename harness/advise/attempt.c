@@ -67,10 +67,12 @@ static double least_that_counts(struct ht_search *s, const struct ht_way *way)
     return least > way->tokens_per_s ? least : nextafter(way->tokens_per_s, INFINITY);
 }
 
-static void count_skipped(struct ht_search *s)
+/* Counts a micro-batch of a way. Which ones are skipped depends on what other threads have found by then; how many are
+   compared does not. */
+static void count_compared(struct ht_search *s)
 {
     pthread_mutex_lock(&s->lock);
-    s->n_skipped++;
+    s->n_compared++;
     pthread_mutex_unlock(&s->lock);
 }
 
@@ -87,7 +89,6 @@ static double most_of(const struct ht_search *s, const struct ht_way *way, const
 static void keep_if_faster(struct ht_search *s, struct ht_way *way, const struct ht_way *tried, double rate)
 {
     pthread_mutex_lock(&s->lock);
-    s->n_simulated++;
     if (rate > way->tokens_per_s) {
         way->tokens_per_s = rate;
         way->micro_batch = tried->micro_batch;
@@ -129,10 +130,7 @@ static enum ht_status simulate(struct ht_search *s, struct ht_way *way, const st
         return HT_OK;
     }
     if (status != HT_OK) return status;
-    if (ns >= limit)
-        count_skipped(s);
-    else
-        keep_if_faster(s, way, tried, ns > 0 ? rate_of(job, ns) : 0);
+    if (ns < limit) keep_if_faster(s, way, tried, ns > 0 ? rate_of(job, ns) : 0);
     return HT_OK;
 }
 
@@ -303,12 +301,11 @@ enum ht_status ht_way_try(struct ht_search *s, struct ht_way *way, bool exhausti
     size_t n = ht_micro_batches(system, way->batch, n_gpus, list);
     if (s->options->request.micro_batch) list[0] = s->options->request.micro_batch, n = 1;
     for (size_t i = 0; i < n && status == HT_OK; i++) {
-        if (exhaustive || most_of(s, way, system, list[i]) >= least_that_counts(s, way)) {
+        count_compared(s);
+        if (exhaustive || most_of(s, way, system, list[i]) >= least_that_counts(s, way))
             status = try_micro_batch(s, way, knob, &model, list[i], exhaustive, err);
-        } else {
-            count_skipped(s);
+        else
             way->fits = true;
-        }
     }
     return status;
 }

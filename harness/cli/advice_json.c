@@ -255,11 +255,11 @@ static enum ht_status add_detail(const struct ht_advice *a, json_t *root, struct
 json_t *ht_advice_json(const struct ht_advice *a, const struct ht_scenario *s, struct ht_error *err)
 {
     char devices[256];
-    json_t *root = json_pack("{s:s,s:s,s:f,s:s,s:s,s:I,s:b,s:I,s:I}", "obtained", "simulated", "model", s->model.name,
-                             "params", (double)ht_model_params(&s->model), "devices",
-                             ht_cluster_devices(a->cluster, devices, sizeof(devices)), "cluster_source",
-                             a->cluster->source, "seq", (json_int_t)s->seq, "complete", (int)a->complete, "simulated",
-                             (json_int_t)a->search.n_simulated, "skipped", (json_int_t)a->search.n_skipped);
+    json_t *root =
+        json_pack("{s:s,s:s,s:f,s:s,s:s,s:I,s:b,s:I}", "obtained", "simulated", "model", s->model.name, "params",
+                  (double)ht_model_params(&s->model), "devices",
+                  ht_cluster_devices(a->cluster, devices, sizeof(devices)), "cluster_source", a->cluster->source, "seq",
+                  (json_int_t)s->seq, "complete", (int)a->complete, "compared", (json_int_t)a->search.n_compared);
     json_t *from = ht_provenance_json(), *best = json_array();
     json_object_update(root, from);
     json_decref(from);

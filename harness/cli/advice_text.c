@@ -291,6 +291,6 @@ void ht_advice_print(const json_t *root)
     }
     print_changes(root, first ? number(first, "tokens_per_s") : 0);
     print_refused(root);
-    printf("\n%.0f plans simulated, %.0f skipped that could not have been among these%s\n", number(root, "simulated"),
-           number(root, "skipped"), json_is_true(json_object_get(root, "complete")) ? "" : "; partial: interrupted");
+    printf("\n%.0f plans compared: cards, numerics, system, micro-batch%s\n", number(root, "compared"),
+           json_is_true(json_object_get(root, "complete")) ? "" : "; partial: interrupted");
 }

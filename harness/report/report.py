@@ -119,6 +119,8 @@ def throughput(page, experiments, folder):
     for e in experiments:
         if e.figure == "sizes":
             continue
+        if e.figure not in DRAWINGS:
+            raise BadInput(f"{e.folder}: figure is '{e.figure}'; expected one of {', '.join(DRAWINGS)}")
         head(page, e)
         draw, caption = DRAWINGS[e.figure]
         if e.csv and e.figure not in OF_CSV and not file_of(e.folder.parent, f"throughput-{e.name}").is_file():

@@ -151,8 +151,8 @@ def built_in(name):
 
 def from_csv(path):
     """Returns what results.csv has of a results.json: no lanes, no break-even curves, no traces. Figure and the list along it are those of the
-    built-in experiment's entry; what it leaves out, and all of other experiments, is the default of harness/sweep/experiment.h. None: the file
-    is not of an experiment."""
+    built-in experiment's entry, else the file's own; those of a file without them are the defaults of harness/sweep/experiment.h. None: the
+    file is not of an experiment."""
     scenario = ("cluster", "batch", "micro_batch", "seq", "numerics", "software")
     rows = hetbench.read(path, text=("model", "series", "system"))
     if not rows or not {"series", "variant", "chosen", "model", *scenario, "status"} <= set(rows[0]):
@@ -162,14 +162,15 @@ def from_csv(path):
         row["scenario"] = {k: row[k] for k in scenario} | {"model": {"name": row["model"], "params": row["params"]}}
     keys = ("model", "batch", "device_memory_bytes", "seq", "micro_batch", "host_memory_bytes", "ssds", "mix")
     axes = {axis: list(dict.fromkeys(r.get(key) for r in rows)) for axis, key in zip(AXES, keys)}
-    if "micro_batches" != built_in(path.parent.name).get("along"):
+    told = {k: rows[0][k] for k in ("figure", "along") if rows[0].get(k)} | built_in(path.parent.name)
+    if "micro_batches" != told.get("along"):
         axes["micro_batches"] = [None]  # systems that plan their own differ in it, too
     labels = list(dict.fromkeys(r["series"] for r in rows))
     return {"experiment": path.parent.name, "title": path.parent.name, "axes": axes, "rows": rows, "traces": [], "complete": True,
             "along": max(axes, key=lambda a: len(axes[a])), "figure": "lines",
             "series": [{"label": s, "systems": list(dict.fromkeys(r["variant"] for r in rows if r["series"] == s))} for s in labels],
             "obtained": rows[0].get("obtained"), "commit": ", ".join(dict.fromkeys(str(r.get("commit")) for r in rows)), "csv": True,
-            **built_in(path.parent.name)}
+            **told}
 
 
 def from_comparison(root):
@@ -196,6 +197,8 @@ class Experiment:
             if path.name == "compare.json":
                 root = from_comparison(root)
             self.name, self.title, self.along = root["experiment"], root["title"], root["along"]
+            if self.along not in AXES:
+                raise ValueError(f"along is '{self.along}'; expected one of {', '.join(AXES)}")
             self.axes = {a: root["axes"].get(a, [None]) for a in AXES}  # results of older versions have fewer
             self.figure, self.per_node = root.get("figure", "lines"), root.get("batches_per_node", False)
             self.series = [s["label"] for s in root["series"]]

@@ -116,7 +116,8 @@ static void write_csv(const json_t *rows, FILE *out)
         "ok_iteration_time_s", "bad_iteration_time_s", "samples_per_s", "tokens_per_s", "tflops_per_gpu",
         "hardware_tflops_per_gpu", "mfu", "price_usd", "tokens_per_s_per_1000_usd", "tflops_per_1000_usd",
         "lower_bound_s", "lower_bound_of", "bubble_ratio", "device_peak_bytes", "host_peak_bytes",
-        "break_even_pcie_bytes_per_s", "break_even_cpu_adam_params_per_s", "obtained", "commit", "reason",
+        "break_even_pcie_bytes_per_s", "break_even_cpu_adam_params_per_s", "figure", "along", "obtained",
+        "commit", "reason",
     };
     /* clang-format on */
     ht_rows_csv(rows, columns, HT_COUNT(columns), value_of, out);
@@ -293,6 +294,8 @@ static void finish_row(const struct sweep *s, const struct slot *slot, json_t *r
         json_object_set_new(row, "host_memory_bytes", host ? json_integer(host) : json_null());
         json_object_set_new(row, "ssds", ssds ? json_integer(ssds) : json_null());
         json_object_set_new(row, "variant", json_string(slot->system));
+        json_object_set_new(row, "figure", json_string(ht_figure_names[s->e->figure]));
+        json_object_set_new(row, "along", json_string(ht_axis_names[s->e->along]));
         if (slot->options.request.only) json_object_set_new(row, "mix", json_string(slot->options.request.only));
         if (slot->batch_per_node) json_object_set_new(row, "batch_per_node", json_integer(slot->batch_per_node));
     } else {

@@ -12,7 +12,8 @@
  *      "axes":   {"models": [..], ..}, "along": "models",
  *      "series": [{"label": .., "systems": [..]}],
  *      "rows":   [{<fields of sim>, "device_peak_bytes": .., "host_peak_bytes": .., "break_even": {..},
- *                  "series": .., "device_memory_bytes": .., "commit": .., "key": .., "chosen": true}],
+ *                  "series": .., "device_memory_bytes": .., "figure": .., "along": .., "commit": .., "key": ..,
+ *                  "chosen": true}],
  *      "traces": [{<fields of sim>, "device_peak_bytes": .., "host_peak_bytes": ..,
  *                  "file": .., "commit": .., "key": ..}]}
  */

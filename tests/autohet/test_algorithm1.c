@@ -9,7 +9,7 @@
 
 #include <stdlib.h>
 
-enum { CLUSTERS = SANITIZED ? 40 : 400, MOST_NODES = 3, MOST_KINDS = 2 };
+enum { CLUSTERS = SANITIZED ? 40 : 400, MOST_NODES = 3, MOST_KINDS = 2, SORTS = 2 };
 
 /* ---- by hand --------------------------------------------------------------------------------------------------- */
 
@@ -17,7 +17,8 @@ enum { CLUSTERS = SANITIZED ? 40 : 400, MOST_NODES = 3, MOST_KINDS = 2 };
 struct cluster {
     struct autohet_problem p;
     int32_t gpus[MOST_NODES * MOST_KINDS];
-    struct autohet_path paths[MOST_NODES * MOST_NODES];
+    int32_t sort_of[MOST_NODES];
+    struct autohet_path inside[SORTS], between[SORTS * SORTS];
     struct autohet_degree degrees[4];
 };
 
@@ -30,9 +31,12 @@ static void two_nodes(struct cluster *c, int32_t a, double a_power, int32_t b, d
                                     .micro_batches = 16,
                                     .objective = AUTOHET_EQ_1,
                                     .node_gpus = c->gpus,
-                                    .paths = c->paths,
+                                    .n_sorts = SORTS,
+                                    .sort_of = c->sort_of,
+                                    .inside = c->inside,
+                                    .between = c->between,
                                     .degrees = c->degrees};
-    for (int i = 0; i < 4; i++) c->paths[i].bytes_per_s = INFINITY;
+    c->inside[0].bytes_per_s = c->between[0].bytes_per_s = INFINITY;
     for (int32_t tp = 1; tp <= 4; tp++) {
         struct autohet_degree *d = &c->degrees[c->p.n_degrees];
         if (a % tp || b % tp) continue;
@@ -195,7 +199,9 @@ static void plain_map(struct plain *x)
 
 static double plain_path_s(const struct plain *x, int32_t a, int32_t b)
 {
-    const struct autohet_path *q = &x->p->paths[a * x->p->n_nodes + b];
+    const struct autohet_problem *p = x->p;
+    const struct autohet_path *q =
+        a == b ? &p->inside[p->sort_of[a]] : &p->between[p->sort_of[a] * SORTS + p->sort_of[b]];
     return q->latency_s + x->p->boundary_bytes * (a == b ? 1 : x->d->tp) / q->bytes_per_s;
 }
 
@@ -304,7 +310,10 @@ static void draw_cluster(struct draw *d, struct cluster *c)
                                     .grouping_micro_batches = below(d, 3) ? 0 : 8,
                                     .objective = below(d, 2) ? AUTOHET_EQ_1 : AUTOHET_EQ_4,
                                     .node_gpus = c->gpus,
-                                    .paths = c->paths,
+                                    .n_sorts = SORTS,
+                                    .sort_of = c->sort_of,
+                                    .inside = c->inside,
+                                    .between = c->between,
                                     .degrees = c->degrees,
                                     .boundary_bytes = 10};
     for (int i = 0, left = 6; i < c->p.n_nodes * c->p.n_kinds; i++) { /* at most 6 + 1 GPUs; even, for tp 2 */
@@ -312,10 +321,9 @@ static void draw_cluster(struct draw *d, struct cluster *c)
         left -= c->gpus[i];
         if (left < 0) c->gpus[i] = 0;
     }
-    for (int i = 0; i < MOST_NODES * MOST_NODES; i++) {
-        int a = i / c->p.n_nodes, b = i % c->p.n_nodes;
-        c->paths[i] = (struct autohet_path){a == b ? 1000 : 100, a == b ? 0.01 : 0.02};
-    }
+    for (int i = 0; i < MOST_NODES; i++) c->sort_of[i] = i % SORTS;
+    for (int k = 0; k < SORTS; k++) c->inside[k] = (struct autohet_path){1000 + 100 * k, 0.01};
+    for (int k = 0; k < SORTS * SORTS; k++) c->between[k] = (struct autohet_path){100 + 10 * k, 0.02};
     double speed = (double)pick(d, 1, 3);
     for (int32_t i = 0; i < 2; i++) {
         struct autohet_degree *g = &c->degrees[i];
@@ -390,7 +398,8 @@ START_TEST(sync)
     c.degrees[1].sizes.layer_gradient_bytes = 100;
     c.degrees[1].sizes.first_gradient_bytes = 30;
     c.degrees[1].sizes.last_gradient_bytes = 50;
-    for (int i = 0; i < 4; i++) c.paths[i].bytes_per_s = i == 0 || i == 3 ? 1000 : 10;
+    c.inside[0].bytes_per_s = 1000;
+    c.between[0].bytes_per_s = 10;
     int32_t stages[] = {1, 2};
     int64_t k[] = {8, 8}, blocks[] = {4, 2, 2};
     struct autohet_place places[] = {{0, 0, 0}, {0, 0, 1}, {1, 1, 0}};

@@ -9,6 +9,7 @@
 #include "tests/support/scenario.h"
 #include "tests/support/suite.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 static struct ht_scenario scenario(const char *model, const char *cluster, int64_t batch)
@@ -207,6 +208,44 @@ START_TEST(resharding)
 }
 END_TEST
 
+/* Two nodes of A10G, two of V100 and four of T4 are of three sorts. A path between two nodes is as fast as the slowest of both slots and
+   both NICs, or of the link that is said to be between them; a node's own is NVLink, its slot, or through host memory. */
+START_TEST(paths)
+{
+    struct ht_scenario sc = scenario("gpt-mini", "cephalo-b", 64);
+    struct ht_cluster *c = sc.cluster;
+    struct autohet_measured m;
+    struct ht_error err = {0};
+    c->between = HT_NEW_ARRAY(struct ht_between, c->n_between = 1);
+    c->between[0] = (struct ht_between){{c->nodes[0].group, c->nodes[2].group}, c->nodes[0].nic};
+    c->between[0].link.bytes_per_s /= 10;
+    struct ht_profile *costs = ht_profile_modelled(c);
+    struct ht_pipe_style style = {.v = 1, .d = 1};
+    ck_assert_msg(!autohet_measure(&sc, costs, NULL, 0, &style, &err, &m), "%s", err.text);
+    const struct autohet_problem *p = &m.problem;
+    ck_assert_int_eq(p->n_sorts, 3);
+    for (int32_t a = 0; a < p->n_nodes; a++)
+        for (int32_t b = 0; b < p->n_nodes; b++) {
+            const struct ht_machine *x = &c->nodes[a], *y = &c->nodes[b];
+            int32_t k = p->sort_of[a], l = p->sort_of[b];
+            double slots = fmin(ht_link_rate(&x->pcie), ht_link_rate(&y->pcie));
+            double nics = fmin(ht_link_rate(&x->nic), ht_link_rate(&y->nic));
+            if (ht_cluster_between(c, a, b) >= 0) nics = ht_link_rate(&c->between[0].link);
+            ck_assert(p->between[k * p->n_sorts + l].bytes_per_s == fmin(slots, nics));
+            ck_assert_int_eq(k == l, x->group == y->group);
+        }
+    for (int32_t a = 0; a < p->n_nodes; a++) {
+        const struct ht_machine *x = &c->nodes[a];
+        double rate =
+            ht_machine_stages(x) ? ht_machine_message_rate(x) : ht_link_rate(x->has_nvlink ? &x->nvlink : &x->pcie);
+        ck_assert(p->inside[p->sort_of[a]].bytes_per_s == rate);
+    }
+    autohet_measured_free(&m);
+    ht_profile_destroy(costs);
+    ht_scenario_free(&sc);
+}
+END_TEST
+
 static void add(TCase *t)
 {
     tcase_add_test(t, published_plans);
@@ -215,6 +254,7 @@ static void add(TCase *t)
     tcase_add_test(t, unequal_degrees);
     tcase_add_test(t, refused);
     tcase_add_test(t, resharding);
+    tcase_add_test(t, paths);
 }
 
 int main(void)

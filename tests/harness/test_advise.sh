@@ -13,6 +13,11 @@ for text in 'not LoRA' '^1[.] .*tokens/s: ' '^3[.] ' '^What each kind of card br
     grep -q "$text" out || fail "no '$text' in: $(cat out)"
 done
 cp out text
+"$python" -c 'import os, sys
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+os.execv(sys.argv[1], sys.argv[1:])' "$hetbench" advise "${mixed[@]}" >alone 2>/dev/null
+[ "$(tail -1 alone)" = "$(tail -1 text)" ] && grep -q '^[0-9]* plans compared' alone ||
+    fail "the count depends on the number of threads: $(tail -qn 1 alone text)"
 
 # The printed commands, as a shell reads them, give the rates of the plans.
 run 0 advise "${mixed[@]}" --json

@@ -46,11 +46,14 @@ grep -q plan-autohet-fig7-gpt-5 before && grep -q paper- before || fail "no pict
 run 0 report tree
 (cd tree/figures && sha256sum ./*.png) | cmp -s - before || fail "the page of a clone changes its pictures"
 
-# results.csv alone is drawn as results.json is: the same figure along the same list, of a list with an order and of one without.
+# results.csv alone is drawn as results.json is: the same figure along the same list, of a list with an order and of one without, and
+# as the file says rather than by default.
 own() { printf 'name: %s\ncluster: autohete-1gpu\nmodels: [%s]\nbatches: [%s]\nsystems: [zero_offload, autohete]\n' "$@" >"$1.yaml"; }
 own ordered autohete-2b "8, 16, 32"
 own unordered "autohete-2b, autohete-4b" 8
-for name in ordered unordered; do
+own told autohete-2b "4, 8, 16"
+printf '%s\n' 'micro_batches: [1, 2]' 'along: micro_batches' 'figure: bars' >>told.yaml
+for name in ordered unordered told; do
     run 0 experiment "$name.yaml" --out "$name"
 done
 "$python" -B - "$root/harness/report" <<'PY' || fail "results.csv is drawn unlike results.json"
@@ -59,13 +62,20 @@ import pathlib, sys
 sys.path.insert(0, sys.argv[1])
 import results
 
-for name, has_order in (("ordered", True), ("unordered", False)):
+for name, figure, has_order, n in (("ordered", "lines", True, 1), ("unordered", "lines", False, 1), ("told", "bars", True, 3)):
     whole, rows = (results.Experiment(pathlib.Path(name) / f"results.{ending}") for ending in ("json", "csv"))
     for e in (whole, rows):
-        assert (e.figure, e.ordered(), len(e.panels())) == ("lines", has_order, 1), (name, e.figure, e.along, e.panels())
+        assert (e.figure, e.ordered(), len(e.panels())) == (figure, has_order, n), (name, e.figure, e.along, e.panels())
+    assert whole.along == rows.along and whole.panels() == rows.panels(), (name, rows.along, rows.panels())
     assert [whole.tick(p) for p in whole.places()] == [rows.tick(p) for p in rows.places()]
     assert {k: r["tflops_per_gpu"] for k, r in whole.chosen.items()} == {k: r["tflops_per_gpu"] for k, r in rows.chosen.items()}
 PY
+
+mkdir pies cores
+sed 's/"bars"/"pies"/' told/results.csv >pies/results.csv
+sed 's/"micro_batches"/"cores"/' told/results.csv >cores/results.csv
+refused 2 "pies: figure is 'pies'; expected one of lines, " report pies
+refused 2 "cores/results.csv: not a results file that hetbench experiment wrote: along is 'cores'; expected one of models, " report cores
 
 # A picture of more than 256 colours keeps those of its bars to the bit; a legend breaks into rows that are no wider than asked, in order.
 "$python" -B - "$root/harness/report" <<'PY' || fail "colours or legends"

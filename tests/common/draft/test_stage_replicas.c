@@ -327,27 +327,70 @@ START_TEST(broken_replicas)
 }
 END_TEST
 
+/* Builds stages of a model of six blocks in FP32, or of twelve halves. */
+static struct ht_schedule *build_stages(const struct stages *x, struct ht_scenario *sc, const int64_t *halves)
+{
+    struct ht_error err = {0};
+    sc->model.layers = 6;
+    sc->numerics = (struct ht_numerics){HT_F32, HT_F32, HT_F32, HT_F32};
+    sc->model.kv_heads = 2;
+    struct ht_layout *layout = layout_of_stages(sc, x);
+    struct ht_pipe_style y = {.order = HT_PIPE_1F1B,
+                              .v = 1,
+                              .d = 1,
+                              .layout = layout,
+                              .halves = halves != NULL,
+                              .blocks = halves,
+                              .n_blocks = halves ? 3 : 0};
+    ck_assert_msg(ht_pipe_lay_out(sc, &y, layout, &err) == HT_OK, "%s", err.text);
+    struct ht_schedule *s = pipe_build(sc, &y);
+    ht_layout_destroy(layout);
+    return s;
+}
+
 /* A micro-batch of two shares: its gradients are added up as those of two micro-batches of one device, on a stage of one replica and of
-   two. Those of two micro-batches are not: (g0 + g2) + (g1 + g3). */
+   two, and in the halves of blocks that are cut between the two. Those of two micro-batches are not: (g0 + g2) + (g1 + g3), which is
+   another order in one half of a cut block than in both. */
 START_TEST(orders_of_replicas)
 {
     static const struct stages shapes[] = {{{1, 2, 1}, {1, 1, 1}}, {{2, 1, 2}, {1, 1, 1}}, {{4, 1, 4}, {1, 1, 1}}};
+    static const int64_t halves[] = {5, 2, 5};
     for (size_t i = 0; i < HT_COUNT(shapes); i++)
         for (int64_t l = 1; l <= 2; l++) {
             struct ht_scenario sc = scenario_of_stages(&shapes[i], l);
-            sc.model.layers = 6; /* as those that are compared */
-            sc.numerics = (struct ht_numerics){HT_F32, HT_F32, HT_F32, HT_F32};
-            sc.model.kv_heads = 2;
-            struct ht_layout *layout = layout_of_stages(&sc, &shapes[i]);
-            struct ht_pipe_style y = {.order = HT_PIPE_1F1B, .v = 1, .d = 1, .layout = layout};
-            struct ht_schedule *s = pipe_build(&sc, &y);
+            struct ht_schedule *whole = build_stages(&shapes[i], &sc, NULL),
+                               *cut = build_stages(&shapes[i], &sc, halves);
             uint64_t one = sum_order_of_one(false, HT_PIPE_1F1B, 1, sc.batch),
-                     number = ht_schedule_sum_order(s, &sc.model, &sc.numerics, sc.batch);
-            ck_assert_int_eq(number == one, l == 1);
-            ht_schedule_destroy(s);
-            ht_layout_destroy(layout);
+                     of_whole = ht_schedule_sum_order(whole, &sc.model, &sc.numerics, sc.batch),
+                     of_cut = ht_schedule_sum_order(cut, &sc.model, &sc.numerics, sc.batch);
+            ck_assert_int_eq(of_whole == one, l == 1);
+            ck_assert_int_eq(of_cut == one, l == 1);
+            ck_assert_int_eq(of_cut == of_whole, l == 1);
+            ht_schedule_destroy(whole);
+            ht_schedule_destroy(cut);
             ht_scenario_free(&sc);
         }
+}
+END_TEST
+
+/* The norm of a cut block goes through its front and then its back. With replicas in one of them each half has all its parts one after
+   another, else each part has its halves: the same for one part. */
+START_TEST(norms_of_replicas)
+{
+    static const int64_t halves[] = {5, 2, 5};
+    for (int64_t parts = 1; parts <= 2; parts++) {
+        uint64_t orders[2];
+        for (int64_t replicas = 1; replicas <= 2; replicas++) {
+            struct stages x = {{1, replicas, 1}, {parts, parts, parts}};
+            struct ht_scenario sc = scenario_of_stages(&x, 1);
+            sc.control.mode = HT_CONTROL_GATE;
+            struct ht_schedule *s = build_stages(&x, &sc, halves);
+            orders[replicas - 1] = ht_schedule_norm_order(s);
+            ht_schedule_destroy(s);
+            ht_scenario_free(&sc);
+        }
+        ck_assert_int_eq(orders[0] == orders[1], parts == 1);
+    }
 }
 END_TEST
 
@@ -363,6 +406,7 @@ int main(void)
     tcase_add_test(t, replicas_that_do_not_fit);
     tcase_add_test(t, broken_replicas);
     tcase_add_test(t, orders_of_replicas);
+    tcase_add_test(t, norms_of_replicas);
     suite_add_tcase(suite, t);
     SRunner *r = srunner_create(suite);
     srunner_run_all(r, CK_NORMAL);
