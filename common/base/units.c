@@ -266,9 +266,9 @@ enum ht_status ht_flag_rate(const char *flag, const char *text, struct ht_error 
 {
     double v = 0;
     if (ht_parse_real(HT_BYTES_PER_S, text, strlen(text), err, &v)) return ht_flag_error(flag, err);
-    if (!(v >= 1e3))
-        return ht_fail(err, HT_BAD_INPUT, "%s: '%s' is less than 1 kB/s; expected %s", flag, text,
-                       ht_quantity_example(HT_BYTES_PER_S));
+    if (!(v >= 1e3 && v <= 17e12)) /* the simulator shares out at most 2^44 bytes/s */
+        return ht_fail(err, HT_BAD_INPUT, "%s: '%s' is %s; expected %s", flag, text,
+                       v < 1e3 ? "less than 1 kB/s" : "more than 17 TB/s", ht_quantity_example(HT_BYTES_PER_S));
     *out = v;
     return HT_OK;
 }

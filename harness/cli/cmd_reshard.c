@@ -198,6 +198,25 @@ static enum ht_status check_out(const struct resharding *r, struct ht_error *err
     return status;
 }
 
+/* Checks that the directory has no step but the one to be written: --resume would take the newest, and --keep remove others. */
+static enum ht_status check_alone(const struct resharding *r, struct ht_error *err)
+{
+    const char *dirs[] = {r->options->out};
+    struct ht_catalog there;
+    struct ht_error none;
+    int64_t n;
+    if (ht_stores_open(dirs, 1, &none, &there) != HT_OK) return HT_OK;
+    struct ht_version *versions = ht_catalog_versions(&there, &n);
+    enum ht_status status = HT_OK;
+    for (int64_t i = 0; i < n && status == HT_OK; i++)
+        if (ht_version_compare(&versions[i], &r->version) != 0)
+            status = ht_fail(err, HT_BAD_INPUT, "--out: %s holds step %lld of another run; expected another folder",
+                             r->options->out, (long long)versions[i].step);
+    free(versions);
+    ht_catalog_free(&there);
+    return status;
+}
+
 /* Writes the files of a rank of the new layout. */
 static enum ht_status write_rank(struct resharding *r, int32_t rank, const bool *owner, struct ht_error *err)
 {
@@ -383,6 +402,7 @@ static enum ht_status run(const struct ht_options *o, struct ht_error *err)
     enum ht_status status = open_step(&r, err);
     if (status == HT_OK && o->reshard.to) status = plan(&r, err);
     if (status == HT_OK && o->out) status = check_out(&r, err);
+    if (status == HT_OK && o->out) status = check_alone(&r, err);
     if (status == HT_OK && o->request.cluster) status = price(&r, err);
     if (status == HT_OK && o->out) status = write_all(&r, err);
     if (status == HT_OK && o->reshard.check) status = check(&r, err);

@@ -17,6 +17,7 @@ enum use {
     READS_MODEL,    /* whole, before anything is written */
     WRITES,         /* by ht_output_open */
     WRITES_FOLDER,  /* into the folder that the value names, which is made later */
+    WRITES_PICTURE, /* by a script, which replaces a plain file */
     WRITES_LATER,   /* by code with a check of its own */
     WRITES_MODEL,   /* the same; a model may be trained in place */
 };
@@ -48,8 +49,8 @@ static const struct row {
     {"--losses", AT(training.losses), ANY_COMMAND, WRITES, NULL},
     {"--trace", AT(trace), ANY_COMMAND, WRITES, NULL},
     {"--out", AT(out), HT_OPT_PROFILE | HT_OPT_REPRODUCE | HT_OPT_DAY | HT_OPT_SPOT, WRITES, NULL},
-    {"--draw", AT(draw), ANY_COMMAND, WRITES_LATER, NULL},
-    {"--plot", AT(plot), ANY_COMMAND, WRITES_LATER, NULL},
+    {"--draw", AT(draw), ANY_COMMAND, WRITES_PICTURE, NULL},
+    {"--plot", AT(plot), ANY_COMMAND, WRITES_PICTURE, NULL},
     {"--write-trace", AT(day.write), HT_OPT_DAY, WRITES, NULL},
     {"--out", AT(out), HT_OPT_COMPARE, WRITES_FOLDER, "compare.json"},
     {"--out", AT(out), HT_OPT_COMPARE, WRITES_FOLDER, "compare.csv"},
@@ -167,6 +168,7 @@ enum ht_status ht_files_check(const struct ht_command *command, const struct ht_
         for (int k = 0; k < (row->use == READS_PROFILES ? HT_MAX_PROFILES : 1); k++) {
             if (!values[k] || !(row->groups & command->groups)) continue;
             if (row->use == WRITES) status = ht_output_check(values[k], err);
+            if (row->use == WRITES_PICTURE) status = ht_output_check_plain(values[k], err);
             if (row->use == WRITES_FOLDER) status = ht_directory_check(values[k], err);
             n += find(row, values[k], &files[n]);
         }

@@ -405,18 +405,22 @@ static json_t *instances_json(const struct study *x)
     return list;
 }
 
+static int64_t length_ns(const struct ht_spot_trace *t)
+{
+    return t->events[t->n_events - 1].time_ns - t->events[0].time_ns;
+}
+
 static json_t *root_json(const struct study *x)
 {
     const struct ht_study *s = x->in;
     const struct ht_scenario_request *r = &s->options.request;
     double between = ht_day_between_losses_s(&x->trace);
-    json_t *root = json_pack(
-        "{s:s,s:s,s:s,s:I,s:f}", "label",
-        s->label ? s->label
-        : s->day ? s->day
-                 : "drawn",
-        "day", s->day ? s->day : "a drawn trace", "model", r->model, "batch", (json_int_t)x->setting.batch, "hours",
-        (double)(x->trace.events[x->trace.n_events - 1].time_ns - x->trace.events[0].time_ns) / 3.6e12);
+    json_t *root = json_pack("{s:s,s:s,s:s,s:I,s:f}", "label",
+                             s->label ? s->label
+                             : s->day ? s->day
+                                      : "drawn",
+                             "day", s->day ? s->day : "a drawn trace", "model", r->model, "batch",
+                             (json_int_t)x->setting.batch, "hours", (double)length_ns(&x->trace) / 3.6e12);
     json_object_set_new(root, "obtained", json_string("simulated"));
     json_object_set_new(root, "instances", instances_json(x));
     json_object_set_new(root, "times", ht_day_times_json(&s->times, &s->sources));
@@ -430,6 +434,10 @@ static enum ht_status prepare(struct study *x)
     const struct ht_study *s = x->in;
     enum ht_status status = ht_cluster_load(s->cluster ? s->cluster : "spot-instances", x->err, &x->kinds);
     if (!status) status = ht_study_trace(s, x->err, &x->trace);
+    if (!status && !length_ns(&x->trace))
+        status = ht_fail(x->err, HT_BAD_INPUT,
+                         "the day ends as it begins, since all events of %s are at one time; expected later ones",
+                         s->day ? s->day : "the drawn trace");
     if (!status) status = set_prices(x);
     if (!status) status = ht_day_kinds(x->kinds, &x->trace, x->err, &x->kind_of);
     if (status) return status;

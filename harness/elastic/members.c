@@ -166,6 +166,8 @@ static enum ht_status read_source(struct ht_members *m, FILE *f, bool *named, st
         status = read_line(text, &l, err);
         if (status == HT_OK && l.host[0]) HT_PUSH(lines, n, cap, l);
     }
+    if (status == HT_OK && ferror(f)) /* half a list would lose the other hosts */
+        status = ht_fail(err, HT_BAD_INPUT, "--hosts: %s: %s", shown, strerror(errno));
     if (status == HT_OK) status = take_lines(m, lines, n, named, err);
     free(lines);
     return status;
@@ -241,7 +243,7 @@ enum ht_status ht_members_ask(struct ht_members *m, struct ht_error *err)
     enum ht_status status = command ? run_command(m->source + 1, m->answer_s, err, &text, &n_text) : HT_OK;
     FILE *f = status != HT_OK ? NULL : !command ? fopen(m->source, "re") : fmemopen(text, n_text, "r");
     if (status == HT_OK && !f && !(command && !n_text))
-        status = ht_fail(err, HT_FAILED, "--hosts: %.400s: %s", m->source, strerror(errno));
+        status = ht_fail(err, HT_BAD_INPUT, "--hosts: %.400s: %s", m->source, strerror(errno));
     if (status == HT_OK && f) status = read_source(m, f, named, err);
     if (f) fclose(f);
     free(text);

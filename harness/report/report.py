@@ -10,7 +10,6 @@ An error is one line on standard error; the exit status is 2 for bad input, 3 if
 import argparse
 import html
 import json
-import os
 import pathlib
 import sys
 
@@ -18,7 +17,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 from traces import shown
-from writing import status_of
+from writing import replacing, status_of
 
 
 def stop(code, text):
@@ -423,10 +422,8 @@ def provenance(page, experiments):
 
 
 def write(path, text):
-    path = path.resolve()  # keeps a link and replaces its target
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
+    with replacing(path) as partial:
+        pathlib.Path(partial).write_text(text, encoding="utf-8")
 
 
 def simulated(page, experiments, folder):

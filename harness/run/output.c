@@ -170,6 +170,15 @@ enum ht_status ht_output_check(const char *path, struct ht_error *err)
     return status;
 }
 
+enum ht_status ht_output_check_plain(const char *path, struct ht_error *err)
+{
+    struct ht_target t;
+    enum ht_status status = find_file(path, err, &t);
+    if (status == HT_OK && !is_replaced(&t))
+        return ht_fail(err, HT_BAD_INPUT, "%s: cannot be written: not a plain file", path);
+    return status == HT_OK ? ht_output_check(path, err) : status;
+}
+
 enum ht_status ht_output_check_ranks(const char *path, struct ht_error *err)
 {
     struct ht_target t;

@@ -41,6 +41,8 @@ enum ht_status ht_target_find(const char *path, struct ht_error *err, struct ht_
 enum ht_status ht_output_open(const char *path, struct ht_error *err, struct ht_output *out);
 /* Checks that a path could be opened, so that hours of work do not end in a mistyped path. Leaves nothing behind. */
 enum ht_status ht_output_check(const char *path, struct ht_error *err);
+/* The same, for a file that others replace: devices, pipes and descriptors are refused, too. */
+enum ht_status ht_output_check_plain(const char *path, struct ht_error *err);
 /* Checks that a rank still to be started could write a path. A rank reopens this process's descriptors by their numbers
    in mpirun; a plain file behind one is refused, since others may be writing it. path may be NULL. */
 enum ht_status ht_output_check_ranks(const char *path, struct ht_error *err);

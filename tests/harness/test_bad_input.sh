@@ -37,6 +37,7 @@ refused 2 "--device-memory: '40' has no unit; expected a size" sim zero_offload 
 refused 2 "--device-memory: '40 GX' has the unknown unit" sim zero_offload --model gpt-tiny --cluster local --device-memory '40 GX'
 refused 2 "--device-memory: '40 GB/s' " sim zero_offload --model gpt-tiny --cluster local --device-memory '40 GB/s'
 refused 2 "--device-memory: '-1 GB' " sim zero_offload --model gpt-tiny --cluster local --device-memory '-1 GB'
+refused 2 "--through-host: '1e30GB/s' is more than 17 TB/s; expected a rate" sim zero_offload --model gpt-tiny --gpus rtx4090:2 --ram 64GB --through-host 1e30GB/s
 refused 2 "1048576 micro-batches make too large a graph of 'gpt-tiny'; expected at most 349525" sim zero_offload "${tiny[@]}" --batch 1048576 --micro-batch 1
 refused 2 "micro-batch 3 does not divide the batch of 8" sim zero_offload "${tiny[@]}" --micro-batch 3
 refused 2 "the 4 devices of cluster 'autohete-4gpu' do not divide the batch of 6" sim zero_offload --model gpt-tiny --cluster autohete-4gpu --batch 6

@@ -22,6 +22,9 @@ refused 2 "--model is missing" goodput --trace oobleck-p3
 refused 2 "unknown model 'gpt-minx'" goodput --model gpt-minx --trace oobleck-p3
 printf 'time_s,node,event\n0,a,joined\n1,b,lost\n' >bad.csv
 refused 2 "bad.csv:3: key 'node': 'b' has not joined; expected a node that has$" goodput "${small[@]}" --trace bad.csv
+printf 'time_s,node,event\n5,a,joined\n5,b,joined\n' >still.csv
+refused 2 "the day ends as it begins, since all events of still.csv are at one time; expected later ones$" goodput "${small[@]}" --trace still.csv
+refused 2 "the day ends as it begins, since all events of the drawn trace are" goodput "${small[@]}" --draw rate=0,instance=p3.2xlarge
 refused 2 "none.csv: cannot be opened; expected a spot trace \(CSV\)$" goodput "${small[@]}" --trace none.csv
 
 # No part of a day is negative where nodes are lost while a step of a change, as long as a recovery, still runs.

@@ -53,10 +53,22 @@ JS
     done
 fi
 
+# A link stays, and its target is replaced, with its mode.
+mkdir real
+echo old >real/page.html
+chmod 640 real/page.html
+ln -s real/page.html link.html
+run 0 sim zero_offload "${one[@]}" --plot link.html
+[ -L link.html ] && grep -q "<script>const data" real/page.html || fail "a link has been replaced"
+[ "$(stat -c %a real/page.html)" = 640 ] && [ "$(ls real)" = page.html ] || fail "behind a link: $(ls -l real)"
+
 # ---- what cannot be drawn ----
 
 refused 2 "plot.py: x.pdf: expected a name that ends in .svg, .png or .html" sim zero_offload "${one[@]}" --plot x.pdf
-refused 2 "plot.py: none/x.svg: cannot be written: No such file or directory" train zero_offload "${one[@]}" --data "$text" --plot none/x.svg
+refused 2 "none/x.svg: cannot be written: No such file or directory" train zero_offload "${one[@]}" --data "$text" --plot none/x.svg
+ln -s /dev/null null.svg
+refused 2 "null.svg: cannot be written: not a plain file" sim zero_offload "${one[@]}" --plot null.svg
+refused 2 "none/x.svg: cannot be written: No such file or directory" sim zero_offload "${one[@]}" --draw none/x.svg
 refused 2 "--plot: x.html is what --trace writes, too" sim zero_offload "${one[@]}" --trace x.html --plot x.html
 mkdir -p without
 echo 'raise ImportError("none here")' >without/matplotlib.py

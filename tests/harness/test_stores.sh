@@ -209,6 +209,13 @@ for out in new new/deep/er link ./none/../new parts/../new "$work/link/x"; do
 done
 refused 2 "--out: ./new/node-0000 is in ./new/node-0000, which is read; expected a folder outside it" reshard ./new/node-0000 --to 1,1,1 --out ./new
 find new | sort | diff before - || fail "a refused reshard wrote into what it reads"
+# Into a folder with another run's step, which --resume would take, but again into its own.
+run 0 reshard new --to 1,1,1 --out again --check
+run 0 reshard new --to 2,1,1 --out again --check
+run 0 train in_memory --model gpt-mini "${common[@]}" --steps 4 --store again --resume
+find again | sort >before
+refused 2 "--out: again holds step 4 of another run; expected another folder" reshard new --to 1,1,1 --out again
+find again | sort | diff before - || fail "a refused reshard wrote into another run's folder"
 refused 3 "node 0: two steps in --store-memory take .* GB, and training .* GB; the node's memory has " train in_memory --model gpt-mini \
     "${common[@]}" --host-memory 1MB --store full --store-memory "$memory/full"
 

@@ -115,6 +115,10 @@ START_TEST(what_is_wrong_changes_nothing)
         ck_assert_msg(strstr(err.text, rows[i].why) && !strncmp(err.text, "--hosts: /tmp/", 14), "%s", err.text);
         ck_assert_str_eq(usable(&s, 1), "0,1");
     }
+    s.m.source = "/tmp"; /* opens, but cannot be read */
+    ck_assert_int_eq(ht_members_ask(&s.m, &err), HT_BAD_INPUT);
+    ck_assert_str_eq(err.text, "--hosts: /tmp: Is a directory");
+    ck_assert_str_eq(usable(&s, 1), "0,1");
     s.m.source = "!echo x; false";
     ck_assert_int_eq(ht_members_ask(&s.m, &err), HT_FAILED);
     ck_assert_str_eq(usable(&s, 1), "0,1");
