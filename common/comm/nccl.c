@@ -388,7 +388,9 @@ static int32_t hear(const struct ht_nccl *x, const struct word *words, int32_t *
 /*
  * Creates the communicator without waiting inside NCCL, where a rank would hang that waits for one that has died, or
  * for two that share a GPU. Each rank says how it went to all others, and gives up when one has failed or when NCCL
- * has taken too long. Nobody can take back a message to a rank that never answers: the job cannot go on then.
+ * has taken too long. Nobody can take back a message to a rank that never answers: the job cannot go on then. Nor can it
+ * beside an abort that hangs: ncclCommAbort may be called while a communicator is being created, but does not return before
+ * NCCL's own thread has stopped creating it.
  */
 static enum ht_status create(struct ht_nccl *x, const char *id, struct ht_error *err)
 {
@@ -396,7 +398,7 @@ static enum ht_status create(struct ht_nccl *x, const char *id, struct ht_error 
     struct word *words = HT_NEW_ARRAY(struct word, n);
     double begin_s = ht_now_s();
     char text[sizeof(x->why)] = "";
-    bool busy = true;
+    bool busy = true, hangs = false;
     for (int32_t i = 0; i < n; i++)
         if (i != me) ht_comm_receive(x->over, i, HT_TAG_NCCL, &words[i].other, 1, &words[i].in);
     const char *why = x->api->create(id, me, n, &x->nccl);
@@ -417,16 +419,15 @@ static enum ht_status create(struct ht_nccl *x, const char *id, struct ht_error 
     }
     while (failed = hear(x, words, &silent), silent >= 0 && ht_now_s() - begin_s < 2 * x->deadline_s)
         usleep(HT_NCCL_POLL_US);
-    if ((!good || failed >= 0) && x->nccl) {
-        (void)x->api->abort(x->nccl);
-        x->nccl = NULL;
-    }
-    if (silent >= 0) {
-        ht_comm_cancel(x->over);
+    if ((!good || failed >= 0) && x->nccl) hangs = !ht_nccl_abort(x);
+    if (silent >= 0 || hangs) ht_comm_cancel(x->over);
+    if (silent >= 0)
         return ht_fail(err, HT_FAILED, "rank %d: NCCL: a communicator: %s%srank %d has not answered", me, text,
                        *text ? "; " : "", silent);
-    }
     free(words);
+    if (hangs)
+        return ht_fail(err, HT_FAILED, "rank %d: NCCL: a communicator: %s%sits abort has not ended within %d s", me,
+                       text, *text ? "; " : "", HT_NCCL_ABORT_S);
     if (*text) return ht_fail(err, HT_INFEASIBLE, "rank %d: NCCL: a communicator: %s", me, text);
     if (failed >= 0) return ht_fail(err, HT_INFEASIBLE, "rank %d: NCCL: a communicator: failed on rank %d", me, failed);
     return HT_OK;

@@ -75,7 +75,7 @@ struct ht_nccl_api {
     const char *(*create)(const char id[HT_NCCL_ID_BYTES], int32_t rank, int32_t size, void **nccl);
     const char *(*finalize)(void *nccl); /* before destroy */
     const char *(*destroy)(void *nccl);
-    const char *(*abort)(void *nccl);             /* ends all operations and frees the communicator; may hang */
+    const char *(*abort)(void *nccl); /* ends all operations, its creation too, and frees the communicator; may hang */
     const char *(*state)(void *nccl, bool *busy); /* an asynchronous error */
     const char *(*group_begin)(void);
     const char *(*group_end)(void); /* ends the group after a failed send or receive, too */
@@ -101,8 +101,8 @@ enum ht_status ht_nccl_api_real(const struct ht_nccl_api **out, struct ht_error 
 /* Creates the transport; every rank of `over` calls it. `api` may be NULL on a rank without NCCL: all ranks then get
    HT_INFEASIBLE. deadline_s: seconds that NCCL may take to connect the ranks; HT_NCCL_DEADLINE_S unless there is a
    reason. Returns HT_INFEASIBLE on all ranks when one cannot create its communicator, and HT_FAILED when a rank has not
-   answered in time: `over` is then cancelled, and only ht_comm_abort may follow. `over` stays the caller's and outlives
-   *out; ht_comm_abort ends its job, too. */
+   answered in time, or the abort of this rank's communicator has not ended: `over` is then cancelled, and only
+   ht_comm_abort may follow. `over` stays the caller's and outlives *out; ht_comm_abort ends its job, too. */
 enum { HT_NCCL_DEADLINE_S = 300 };
 enum ht_status ht_comm_nccl(struct ht_comm *over, const struct ht_nccl_api *api, int device, double deadline_s,
                             struct ht_error *err, struct ht_comm **out);

@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 enum { YIELDS = 50 }; /* polls without a nap */
-enum { ABORT_S = 5 }; /* how long to wait for an abort */
 
 /* ---- communicators ---------------------------------------------------------------------------------------------- */
 
@@ -65,12 +64,11 @@ static void *abort_main(void *arg)
     return NULL;
 }
 
-/* Aborts the communicators. Returns false when that has not ended in time, as ncclCommAbort may wait for a peer: it goes on in a
-   thread of its own, until the process ends. */
-static bool abort_in_time(struct ht_nccl *x)
+bool ht_nccl_abort(struct ht_nccl *x)
 {
     pthread_t thread;
-    double end_s = ht_now_s() + ABORT_S;
+    x->failed = true;
+    double end_s = ht_now_s() + HT_NCCL_ABORT_S;
     if (pthread_create(&thread, NULL, abort_main, x)) {
         abort_main(x);
         return true;
@@ -90,7 +88,7 @@ void ht_nccl_fail_all(struct ht_nccl *x, const char *what, const char *why)
     if (first) snprintf(x->why, sizeof(x->why), "NCCL: %s: %s", what, why);
     x->failed = true;
     atomic_store(&x->has_why, true);
-    if (first && !abort_in_time(x)) ht_comm_cancel(x->comm);
+    if (first && !ht_nccl_abort(x)) ht_comm_cancel(x->comm);
     bool cancelled = ht_nccl_is_cancelled(x);
     for (size_t i = 0; i < x->n_pending && !cancelled; i++) ht_message_end(x->pending[i].m, false);
     x->n_pending = 0;

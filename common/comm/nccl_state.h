@@ -95,6 +95,11 @@ struct ht_nccl {
 };
 
 bool ht_nccl_is_cancelled(const struct ht_nccl *x);
+/* Aborts the communicators, and notes that the transport has failed. Returns false when that has not ended in
+   HT_NCCL_ABORT_S, as ncclCommAbort may wait for a peer, or for NCCL's thread that creates a communicator: it goes on in a
+   thread of its own, until the process ends. */
+enum { HT_NCCL_ABORT_S = 5 };
+bool ht_nccl_abort(struct ht_nccl *x);
 /* Waits until a communicator is no longer busy. Returns its error, that the deadline has passed, or that the job was
    cancelled. */
 const char *ht_nccl_settle(struct ht_nccl *x, void *nccl);

@@ -24,20 +24,34 @@ static void take_allocator(const struct ht_scenario *sc, struct ht_schedule *s)
     for (int32_t r = 0; r < s->n_ranks; r++) s->communicator_bytes[r] = ht_scenario_communicator_bytes(sc, r);
 }
 
+/* Returns the GPU of a node's nth rank. */
+static const struct ht_gpu *gpu_of(const struct ht_machine *node, int64_t nth)
+{
+    int64_t g = 0;
+    while (nth >= node->groups[g].count) nth -= node->groups[g++].count;
+    return &node->groups[g].gpu;
+}
+
+/* Returns which rank of its node the next rank is, after rank r - 1, which is the nth. */
+static int32_t next_of_node(const struct ht_schedule *s, int32_t r, int32_t nth)
+{
+    return r > 0 && s->rank_node[r] == s->rank_node[r - 1] ? nth + 1 : 0;
+}
+
 struct ht_schedule *ht_links_schedule(const struct ht_scenario *sc, const char *name)
 {
     const struct ht_cluster *cluster = sc->cluster;
     int32_t ranks = (int32_t)ht_scenario_ranks(sc), *rank_node = HT_NEW_ARRAY(int32_t, ranks);
-    for (int32_t r = 0; r < ranks; r++) {
-        int64_t node = 0;
-        ht_cluster_node_of(cluster, r, &node);
+    for (int64_t r = 0, node = 0, first = 0; r < ranks; r++) {
+        while (r - first >= cluster->nodes[node].n_gpus) first += cluster->nodes[node++].n_gpus;
         rank_node[r] = (int32_t)node;
     }
     struct ht_schedule *s = ht_schedule_create(name, ranks, (int32_t)cluster->n_nodes, rank_node);
     free(rank_node);
-    for (int32_t r = 0; r < ranks; r++) {
-        const struct ht_machine *node = ht_cluster_node_of(cluster, r, NULL);
-        ht_schedule_set_capacity(s, HT_DEVICE, r, ht_cluster_gpu_of(cluster, r)->memory_bytes);
+    for (int32_t r = 0, nth = 0; r < ranks; r++) {
+        const struct ht_machine *node = &cluster->nodes[s->rank_node[r]];
+        nth = next_of_node(s, r, nth);
+        ht_schedule_set_capacity(s, HT_DEVICE, r, gpu_of(node, nth)->memory_bytes);
         ht_schedule_set_capacity(s, HT_HOST, r, node->ram_bytes);
         ht_schedule_set_capacity(s, HT_DISK, r, disk_bytes(node));
     }
@@ -128,15 +142,15 @@ static void add_device(struct ht_schedule *s, int32_t rank, struct owner o, cons
 static void add_rank(struct ht_schedule *s, const struct ht_cluster *cluster, bool shares_cores, int32_t rank,
                      int32_t nth, struct ht_links *p)
 {
-    int64_t node;
-    const struct ht_machine *m = ht_cluster_node_of(cluster, rank, &node);
+    int32_t node = s->rank_node[rank];
+    const struct ht_machine *m = &cluster->nodes[node];
     int64_t domain = nth * m->domains / m->n_gpus, each = m->gpus_per_switch > 1 ? m->gpus_per_switch : 1;
     int32_t domains_before = 0;
     *p = (struct ht_links){-1,           -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, .write_weight = 1,
                            .leads = true};
-    for (int64_t n = 0; n < node; n++) domains_before += (int32_t)cluster->nodes[n].domains;
+    for (int32_t n = 0; n < node && m->domains > 1; n++) domains_before += (int32_t)cluster->nodes[n].domains;
     p->host_cores = ht_machine_process_cores(m);
-    p->emulated = ht_cluster_gpu_of(cluster, rank)->cores > 0;
+    p->emulated = gpu_of(m, nth)->cores > 0;
     p->one_core = p->emulated && m->cpu.cores * m->cpu.sockets == 1;
     for (int32_t k = 0; k < nth; k++) {
         const struct ht_links *q = p - nth + k;
@@ -148,7 +162,7 @@ static void add_rank(struct ht_schedule *s, const struct ht_cluster *cluster, bo
         p->disk_read = q->disk_read, p->disk_write = q->disk_write, p->write_weight = q->write_weight;
         p->leads &= q->emulated;
     }
-    struct owner of_node = {"node", (int32_t)node, s->n_nodes == 1}, of_rank = {"rank", rank, s->n_ranks == 1};
+    struct owner of_node = {"node", node, s->n_nodes == 1}, of_rank = {"rank", rank, s->n_ranks == 1};
     struct owner of_domain = {"domain", domains_before + (int32_t)domain, false};
     add_domain(s, rank, m->domains > 1 ? of_domain : of_node, m, shares_cores || p->emulated, p);
     if (!p->emulated) add_device(s, rank, of_rank, m, p);
@@ -161,7 +175,7 @@ struct ht_links *ht_links_add(struct ht_schedule *s, const struct ht_cluster *cl
 {
     struct ht_links *links = HT_NEW_ARRAY(struct ht_links, s->n_ranks);
     for (int32_t r = 0, nth = 0; r < s->n_ranks; r++) {
-        nth = r > 0 && s->rank_node[r] == s->rank_node[r - 1] ? nth + 1 : 0;
+        nth = next_of_node(s, r, nth);
         add_rank(s, cluster, host_lanes || s->n_ranks > 1, r, nth, &links[r]);
     }
     return links;

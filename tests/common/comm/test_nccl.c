@@ -91,6 +91,7 @@ static const struct ht_comm_ops wire_ops = {
 static _Alignas(64) char arena[MOST][ARENA_BYTES];
 static atomic_int made; /* streams, events, communicators that are there */
 static atomic_int groups, copies, fail_rank = -1;
+static atomic_int bad_creation = -1, hanging_abort = -1; /* ranks */
 
 struct member {
     int32_t rank, size;
@@ -209,6 +210,7 @@ static const char *fake_finalize(void *nccl)
 static const char *fake_abort(void *nccl)
 {
     REQUIRE(n_parts == -1, "a group is open");
+    while (((struct member *)nccl)->rank == hanging_abort) usleep(1000);
     aborted++;
     return unmake(nccl);
 }
@@ -217,7 +219,7 @@ static const char *fake_state(void *nccl, bool *busy)
 {
     struct member *m = nccl;
     *busy = ++m->looks < LATE;
-    return NULL;
+    return m->rank == bad_creation ? "as told" : NULL;
 }
 
 static const char *fake_begin(void)
@@ -572,6 +574,49 @@ START_TEST(test_without)
 }
 END_TEST
 
+/* Creates the transport of two ranks, each on a thread. */
+static void create_two(void *(*main)(void *), struct rank ranks[2])
+{
+    for (int i = 0; i < 2; i++) ranks[i] = (struct rank){.over = {.ops = &wire_ops, .rank = i, .size = 2}};
+    for (int i = 0; i < 2; i++) ck_assert_int_eq(pthread_create(&ranks[i].thread, NULL, main, &ranks[i]), 0);
+    for (int i = 0; i < 2; i++) pthread_join(ranks[i].thread, NULL);
+}
+
+static void *refused(void *arg)
+{
+    struct rank *r = arg;
+    struct ht_error err = {0};
+    bool bad = r->over.rank == bad_creation, hangs = r->over.rank == hanging_abort;
+    enum ht_status status = ht_comm_nccl(&r->over, &fake, 0, DEADLINE_S, &err, &r->c);
+    REQUIRE(status == (hangs ? HT_FAILED : HT_INFEASIBLE) && r->over.cancelled == hangs, "%d %s", (int)status,
+            err.text);
+    REQUIRE(strstr(err.text, bad ? "a communicator: as told" : "failed on rank 1"), "%s", err.text);
+    REQUIRE(!strstr(err.text, "its abort has not ended") == !hangs, "%s", err.text);
+    return NULL;
+}
+
+/* A communicator that cannot be created is aborted on both ranks, while the other one is still being created there. */
+START_TEST(test_creation)
+{
+    struct rank ranks[2];
+    bad_creation = 1;
+    create_two(refused, ranks);
+    ck_assert_int_eq(aborted, 2);
+    ck_assert_int_eq(made, 0);
+}
+END_TEST
+
+/* An abort that hangs ends the job of its rank, and holds up nobody. */
+START_TEST(test_creation_hangs)
+{
+    struct rank ranks[2];
+    bad_creation = hanging_abort = 1;
+    create_two(refused, ranks);
+    ck_assert_int_eq(aborted, 1);
+    _exit(44); /* the abort goes on */
+}
+END_TEST
+
 /* The oldest end that fits; another tag, another pair and another direction do not. */
 START_TEST(test_matches)
 {
@@ -648,6 +693,8 @@ int main(void)
     tcase_add_exit_test(tc, test_failure, 42);
     tcase_add_exit_test(tc, test_cancel, 43);
     tcase_add_test(tc, test_without);
+    tcase_add_test(tc, test_creation);
+    tcase_add_exit_test(tc, test_creation_hangs, 44);
     suite_add_tcase(s, tc);
     tc = tcase_create("real"); /* CK_RUN_CASE=real */
     tcase_set_timeout(tc, 60);
