@@ -25,6 +25,9 @@ def replacing(path):
             if os.path.exists(target):
                 shutil.copymode(target, partial)
             os.replace(partial, target)
+    except OSError as why:
+        why.filename = str(path)
+        raise
     finally:
         if os.path.exists(partial):
             os.unlink(partial)
