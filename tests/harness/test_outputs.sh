@@ -129,6 +129,13 @@ full sim zero_offload "${tiny[@]}"
 [ "$(cat t.json)" = old ] || fail "a full disk: the old file is gone"
 [ -z "$(find . -name '*.partial')" ] || fail "leftovers: $(find . -name '*.partial')"
 
+# A closed stream's number goes to no file, where lines for people would end.
+"$hetbench" train "${mini[@]}" --store closed --resume --events events >out 2>&- || fail "without standard error"
+[ "$(grep -vc '^{' events)" = 0 ] || fail "among the events: $(cat events)"
+"$hetbench" train "${mini[@]}" --losses closed.csv 2>err >&- && fail "standard output was closed"
+grep -q "standard output cannot be written" err || fail "standard output was closed: $(cat err)"
+same closed.csv "with standard output closed"
+
 # ---- two outputs, or an output that is an input ----
 
 pair() { refused 2 "$1; expected a file of its own" "${@:2}"; }
