@@ -34,8 +34,8 @@ def replacing(path):
 
 
 def status_of(why):
-    """Returns the exit status for an OSError: a disk that is full or broken is a failure, another one a name that is wrong."""
-    return 1 if why.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO) else 2
+    """Returns the exit status for an OSError: a disk that is full or broken, or a pipe without a reader, is a failure, another one a name that is wrong."""
+    return 1 if why.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE) else 2
 
 
 def unwritten(path, why):
