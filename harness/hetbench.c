@@ -4,12 +4,24 @@
 #include "harness/cli/commands.h"
 #include "harness/run/output.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
+
+/* Opens the standard streams that are closed, or the next file would get their numbers, and lines for people. Writing to them fails. */
+static void fill_streams(void)
+{
+    int fd;
+    while ((fd = open("/dev/null", O_RDONLY)) >= 0 && fd <= STDERR_FILENO) {
+    }
+    if (fd > STDERR_FILENO) close(fd);
+}
 
 int main(int argc, char **argv)
 {
     struct ht_error err = {0};
+    fill_streams();
     if (argc > 3 && !strcmp(argv[1], HT_LAUNCH_GUARD)) return ht_launch_guard(argv + 2);
     if (argc > 3 && !strcmp(argv[1], HT_LAUNCH_LOCAL)) return ht_launch_local(argv + 2);
     ht_interrupt_install();

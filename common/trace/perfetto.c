@@ -298,6 +298,11 @@ enum ht_status ht_trace_read(const char *path, const struct ht_schedule *s, stru
     int64_t end_ns = 0;
     bool ended = false;
     enum ht_status status = HT_OK;
+    int first = ungetc(getc(in), in);
+    if (first != EOF && first != '{') { /* before a line of gigabytes is read: a sparse file, a device */
+        r.line = 1;
+        status = bad(&r, "the first line is not the head of a trace");
+    }
     for (ssize_t n; status == HT_OK && !ended && (n = getline(&line, &line_cap, in)) >= 0;) {
         r.line++;
         while (n > 0 && (line[n - 1] == '\n' || line[n - 1] == '\r')) n--;

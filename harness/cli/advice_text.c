@@ -215,15 +215,16 @@ static const char *lack_of(const json_t *row)
     return said(row, "lacks") ? said(row, "lacks") : "";
 }
 
-/* Prints which systems want for the same, and by how much the nearest one does. */
+/* Prints which systems want for the same, and by how much the nearest one does; of other reasons the first. */
 static void print_group(const json_t *all, size_t group)
 {
     char line[2048], bytes[HT_QUANTITY_TEXT];
     size_t i, used = 0;
-    const json_t *row, *nearest = NULL;
+    const json_t *row, *nearest = NULL, *first = NULL;
     json_array_foreach(all, i, row)
     {
         if (strcmp(lack_of(row), groups[group].lacks) != 0 || used >= sizeof(line)) continue;
+        if (!first) first = row;
         used += (size_t)snprintf(line + used, sizeof(line) - used, "%s%s%s%s",
                                  used                  ? ", "
                                  : groups[group].words ? "for want of "
@@ -235,6 +236,10 @@ static void print_group(const json_t *all, size_t group)
     }
     if (!used) return;
     print_wrapped(line, "  ", "");
+    if (!groups[group].words) {
+        snprintf(line, sizeof(line), "%s: %s", said(first, "system"), said(first, "reason"));
+        print_wrapped(line, "    ", "");
+    }
     if (!nearest) return;
     snprintf(line, sizeof(line), "nearest: %s, short by %s %s", said(nearest, "system"),
              ht_format_quantity(HT_BYTES, number(nearest, "short_bytes"), bytes), group ? "on a node" : "on a GPU");

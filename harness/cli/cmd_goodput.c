@@ -99,7 +99,6 @@ static enum ht_status run(const struct ht_options *o, struct ht_error *err)
 
 const struct ht_command ht_cmd_goodput = {
     .name = "goodput",
-    .args = "",
     .help = "simulate a day on spot instances: samples, lost steps, money, by policy\v"
             "--cluster names a file with one node of each kind, and their 'instance' [spot-instances]. docs/goodput.md "
             "says what is counted.",

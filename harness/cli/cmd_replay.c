@@ -75,7 +75,6 @@ static enum ht_status run(const struct ht_options *o, struct ht_error *err)
 
 const struct ht_command ht_cmd_replay = {
     .name = "replay",
-    .args = "",
     .help = "let a spot trace happen to real processes of a small cluster, and compare with its simulation\v"
             "Nodes of --cluster come and go as those of the trace do, --speed times as fast; ranks of lost ones are "
             "killed. The supervisor is that of elastic, with each policy. Under the emulated clock an iteration takes "

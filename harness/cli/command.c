@@ -64,7 +64,8 @@ static const struct row rows[] = {
      "processes, one for each device: those of the first N; cluster 'local' then has N emulated devices [the "
      "cluster's devices]",
      HT_OPT_SCENARIO, COUNT(request.ranks, 1, 64)},
-    {"nodes", "N", "cluster 'local': nodes among which its devices are divided, with node stores of their own [1]",
+    {"nodes", "N",
+     "cluster 'local': nodes among which its devices are divided, with node stores of their own [1; elastic: 4]",
      HT_OPT_SCENARIO, COUNT(request.nodes, 1, 64)},
     {"only-nodes", "N,..", "use only these nodes of the cluster, counted from 0; node stores keep these numbers [all]",
      HT_OPT_SCENARIO, TEXT(request.only_nodes)},
@@ -251,7 +252,8 @@ static const struct row rows[] = {
      "directory in memory (tmpfs) that takes a save first; it goes to --store while training goes on [save to --store "
      "at once]",
      HT_OPT_TRAIN, TEXT(state.store_memory)},
-    {"replicas", "N", "other nodes that get each file of a save [0]", HT_OPT_TRAIN, COUNT(state.replicas, 0, 4096)},
+    {"replicas", "N", "other nodes that get each file of a save [0; elastic: 1]", HT_OPT_TRAIN,
+     COUNT(state.replicas, 0, 4096)},
     {"store-remote", "DIR", "directory that all nodes see; each file is copied there once", HT_OPT_TRAIN,
      TEXT(state.store_remote)},
     {"store-remote-rate", "RATE", "most that a rank writes there, such as '100 MB/s' [no limit]", HT_OPT_TRAIN,

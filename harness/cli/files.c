@@ -13,6 +13,7 @@
 enum use {
     READS,
     READS_PROFILES, /* HT_MAX_PROFILES values */
+    READS_TRACES,   /* up to MAX_TRACES of a list, "INSTANCE=FILE,FILE" */
     READS_PATH,     /* when the value is a path; else it is a built-in name */
     READS_MODEL,    /* whole, before anything is written */
     WRITES,         /* by ht_output_open */
@@ -21,6 +22,8 @@ enum use {
     WRITES_LATER,   /* by code with a check of its own */
     WRITES_MODEL,   /* the same; a model may be trained in place */
 };
+
+enum { MAX_TRACES = 16 };
 
 #define ANY_COMMAND (~0u)
 #define AT(field)   offsetof(struct ht_options, field)
@@ -40,6 +43,10 @@ static const struct row {
     {"--ledger", AT(compare.ledger), ANY_COMMAND, READS, NULL},
     {"--data", AT(training.data), ANY_COMMAND, READS, NULL},
     {"--times", AT(day.times), ANY_COMMAND, READS, NULL},
+    {"--trace", AT(day.trace), HT_OPT_DAY | HT_OPT_SPOT, READS_TRACES, NULL},
+    {"--hosts", AT(elastic.hosts), ANY_COMMAND, READS, NULL},
+    {"--notice", AT(elastic.notice), ANY_COMMAND, READS, NULL},
+    {"--hostfile", AT(launch.hostfile), ANY_COMMAND, READS, NULL},
     {"--init", AT(state.init), ANY_COMMAND, READS_MODEL, NULL},
     {"--init", AT(state.init), ANY_COMMAND, READS_MODEL, "config.json"},
     {"--init", AT(state.init), ANY_COMMAND, READS_MODEL, "model.safetensors"},
@@ -65,6 +72,7 @@ static const struct row {
     {"--checkpoint", AT(state.checkpoint), ANY_COMMAND, WRITES_LATER, NULL},
     {"--store", AT(state.store), ANY_COMMAND, WRITES_LATER, NULL},
     {"--store-memory", AT(state.store_memory), ANY_COMMAND, WRITES_LATER, NULL},
+    {"--events", AT(training.events), ANY_COMMAND, WRITES_LATER, NULL},
     {"--store-remote", AT(state.store_remote), ANY_COMMAND, WRITES_LATER, NULL},
 };
 
@@ -133,6 +141,19 @@ static bool find(const struct row *row, const char *value, struct file *out)
     return writes(row) && n < (int)sizeof(folder) && stat(folder, &out->folder) == 0;
 }
 
+/* Finds the files of a list of traces. Returns their number. */
+static size_t find_traces(const struct row *row, const char *list, struct file out[MAX_TRACES])
+{
+    char *words = ht_strdup(list), *rest = words;
+    size_t n = 0;
+    for (char *word; n < MAX_TRACES && (word = strsep(&rest, ","));) {
+        char *equals = strchr(word, '=');
+        n += find(row, equals ? equals + 1 : word, &out[n]);
+    }
+    free(words);
+    return n;
+}
+
 /* Checks two options, of which the first writes. */
 static enum ht_status check_pair(const struct file *output, const struct file *other, struct ht_error *err)
 {
@@ -159,7 +180,7 @@ static enum ht_status check_outputs(const struct file *files, size_t n, const st
 
 enum ht_status ht_files_check(const struct ht_command *command, const struct ht_options *options, struct ht_error *err)
 {
-    struct file *files = HT_NEW_ARRAY(struct file, HT_COUNT(rows) + HT_MAX_PROFILES);
+    struct file *files = HT_NEW_ARRAY(struct file, HT_COUNT(rows) + HT_MAX_PROFILES + MAX_TRACES);
     enum ht_status status = HT_OK;
     size_t n = 0;
     for (size_t i = 0; i < HT_COUNT(rows) && status == HT_OK; i++) {
@@ -170,7 +191,7 @@ enum ht_status ht_files_check(const struct ht_command *command, const struct ht_
             if (row->use == WRITES) status = ht_output_check(values[k], err);
             if (row->use == WRITES_PICTURE) status = ht_output_check_plain(values[k], err);
             if (row->use == WRITES_FOLDER) status = ht_directory_check(values[k], err);
-            n += find(row, values[k], &files[n]);
+            n += row->use == READS_TRACES ? find_traces(row, values[k], &files[n]) : find(row, values[k], &files[n]);
         }
     }
     if (status == HT_OK) status = check_outputs(files, n, options, err);

@@ -59,6 +59,22 @@ static enum ht_status check_day(const struct replay *x)
                    "--speed: the day would take %.3g s for each policy; expected more than 0 s, at most a day", wall_s);
 }
 
+/* Checks that no policy's folder is there: before any runs, since a later one would be refused after minutes. */
+static enum ht_status check_folders(const struct replay *x)
+{
+    static const char *const of[] = {"", "-before", "-after"};
+    char dir[PATH_MAX];
+    for (size_t i = 0; i < x->in->n_policies; i++)
+        for (size_t k = 0; k < HT_COUNT(of); k++) {
+            snprintf(dir, sizeof(dir), "%.3000s/%s%s", x->in->dir, x->in->policies[i]->name, of[k]);
+            if (access(dir, F_OK) == 0)
+                return ht_fail(
+                    x->err, HT_BAD_INPUT,
+                    "--store: %s is there, as a replay that was stopped leaves it; expected a folder without it", dir);
+        }
+    return HT_OK;
+}
+
 static enum ht_status prepare(struct replay *x)
 {
     enum ht_status status = ht_cluster_load(x->in->options.request.cluster, x->err, &x->cluster);
@@ -75,6 +91,7 @@ static enum ht_status prepare(struct replay *x)
     status = ht_planbook_create(&x->scenario, x->kinds, NULL, x->err, &x->book);
     if (!status) status = map_trace(x);
     if (!status) status = check_day(x);
+    if (!status) status = check_folders(x);
     if (status) return status;
     int64_t half = (x->in->drill_changes + 1) / 2, gap_ns = llround(GAP_S * x->in->speed * 1e9);
     /* A day ends with its last change, which nothing follows. */

@@ -25,14 +25,17 @@ def replacing(path):
             if os.path.exists(target):
                 shutil.copymode(target, partial)
             os.replace(partial, target)
+    except OSError as why:
+        why.filename = str(path)
+        raise
     finally:
         if os.path.exists(partial):
             os.unlink(partial)
 
 
 def status_of(why):
-    """Returns the exit status for an OSError: a disk that is full or broken is a failure, another one a name that is wrong."""
-    return 1 if why.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO) else 2
+    """Returns the exit status for an OSError: a disk that is full or broken, or a pipe without a reader, is a failure, another one a name that is wrong."""
+    return 1 if why.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE) else 2
 
 
 def unwritten(path, why):

@@ -83,6 +83,8 @@ run 0 advise --model gpt-tiny --cluster local --ranks 2 --device-memory 100MB --
 # A batch and a micro-batch that were asked for stay; what does not fit says so.
 run 0 advise --model gpt2-124m --gpus rtx4090 --ram 64GB --systems zero_offload --batch 6 --micro-batch 3 --json
 [ "$(json out '(d["best"][0]["batch"], d["best"][0]["micro_batch"])')" = "(6, 3)" ] || fail "another batch: $(json out 'd["best"][0]')"
+run 3 advise --model gpt2-124m --gpus rtx4090:3 --ram 64GB --systems zero_offload,ddp --micro-batch 5
+grep -q '^    zero_offload: micro-batch 5 does not divide the batch of 72 sequences$' out || fail "no reason: $(cat out)"
 run 3 advise --model llama-13b --gpus rtx3090 --ram 64GB --systems zero_offload,lohan
 grep -q 'Nothing here trains this model' out || fail "no answer: $(cat out)"
 grep -q 'disks a node .*it runs .*lohan' out || fail "disks would make lohan run: $(cat out)"

@@ -129,6 +129,13 @@ full sim zero_offload "${tiny[@]}"
 [ "$(cat t.json)" = old ] || fail "a full disk: the old file is gone"
 [ -z "$(find . -name '*.partial')" ] || fail "leftovers: $(find . -name '*.partial')"
 
+# A closed stream's number goes to no file, where lines for people would end.
+"$hetbench" train "${mini[@]}" --store closed --resume --events events >out 2>&- || fail "without standard error"
+[ "$(grep -vc '^{' events)" = 0 ] || fail "among the events: $(cat events)"
+"$hetbench" train "${mini[@]}" --losses closed.csv 2>err >&- && fail "standard output was closed"
+grep -q "standard output cannot be written" err || fail "standard output was closed: $(cat err)"
+same closed.csv "with standard output closed"
+
 # ---- two outputs, or an output that is an input ----
 
 pair() { refused 2 "$1; expected a file of its own" "${@:2}"; }
@@ -137,6 +144,8 @@ cp "$text" data.txt
 ln -s data.txt data
 train "--losses: ./data is what --data reads" --data data.txt --losses ./data
 cmp -s "$text" data.txt || fail "the data have been overwritten"
+train "--events: data is what --data reads" --data data.txt --events data
+cmp -s "$text" data.txt || fail "events have been added to the data"
 train "--trace: ./n.csv is what --losses writes, too" --losses n.csv --trace ./n.csv
 ln -s n.csv n
 train "--trace: n.csv is what --losses writes, too" --losses n --trace n.csv
@@ -150,6 +159,10 @@ cmp -s nano/model.safetensors "$root/tests/data/gpt2-nano/model.safetensors" || 
 run 0 "${init[@]}" --save ./nano # but a model may be trained in place: it has been read
 cmp -s nano/model.safetensors "$root/tests/data/gpt2-nano/model.safetensors" && fail "--save over --init has not written"
 run 0 sim zero_offload "${tiny[@]}" --dump graph.yaml --trace trace.json
+printf 'time_s,node,event\n0,a,joined\n9,a,lost\n' >day.csv
+day=(goodput --model gpt-mini --trace p3.2xlarge=oobleck-p3,g4dn.xlarge=day.csv)
+pair "--out: ./day.csv is what --trace reads" "${day[@]}" --out ./day.csv
+pair "--write-trace: day.csv is what --trace reads" "${day[@]}" --write-trace day.csv
 pair "--dump: graph.yaml is what --load reads" sim --load graph.yaml --cluster local --dump graph.yaml
 pair "--trace: trace.json is what --replay reads" sim zero_offload "${tiny[@]}" --replay trace.json --trace trace.json
 printf 'arch: gpt\nlayers: 1\nwidth: 8\nheads: 2\nvocab: 256\nmax_seq: 16\nname: m\nsource: test\n' >m.yaml

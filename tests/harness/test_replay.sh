@@ -24,6 +24,9 @@ refused 2 "unknown policy 'varna'; expected 'varuna'\?$" elastic varuna "${commo
 refused 2 "--policy: 'varuna' plans with 'varuna'; expected that instead of 'fsdp'$" elastic fsdp "${common[@]}" --store other --policy varuna
 refused 2 "--policy: 'varuna' loads from the remote store; --store-remote DIR is missing$" elastic varuna "${common[@]}" --store other --policy varuna
 refused 2 "--load-remote: --store-remote DIR is missing beside it$" train in_memory "${common[@]}" --store other2 --resume --load-remote
+mkdir -p left/varuna-after
+refused 2 "--store: left/varuna-after is there, as a replay that was stopped leaves it; expected a folder without it$" replay "${replay[@]}" \
+    --trace oobleck-p3 --policies autohet,varuna --store left
 [ ! -e replay ] || fail "refused, but made: $(find replay)"
 
 # The remote store alone is read: step 2 of it, though the node's own store has step 4. A first step that never became whole begins anew.
