@@ -6,6 +6,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
 #include <spawn.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -32,6 +34,16 @@ static const char *interpreter(void)
     return access(debian, X_OK) == 0 ? debian : "python3";
 }
 
+/* Waits until the script writes or ends. Hands on an interrupt a second later, once: a terminal's Ctrl-C reaches the script, too, and
+   a second one could disturb it while it removes its files. */
+static void await(int fd, pid_t pid)
+{
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    int tenths = 0;
+    while (poll(&p, 1, 100) <= 0)
+        if (ht_interrupted() && ++tenths == 10) kill(pid, SIGINT);
+}
+
 /* Runs the script and keeps the last line that it wrote to standard error. */
 static enum ht_status run(const char *of, char *const argv[], struct ht_error *err, int *code, char *said, size_t n)
 {
@@ -48,7 +60,9 @@ static enum ht_status run(const char *of, char *const argv[], struct ht_error *e
     FILE *in = fdopen(ends[0], "r");
     char line[SAID_BYTES];
     said[0] = '\0';
-    while (in && !failed && fgets(line, sizeof(line), in)) {
+    while (in && !failed) {
+        await(ends[0], pid);
+        if (!fgets(line, sizeof(line), in)) break;
         line[strcspn(line, "\n")] = '\0';
         if (line[0]) snprintf(said, n, "%s", line);
     }
@@ -75,7 +89,7 @@ enum ht_status ht_python_run(const char *of, const char *script, const char *con
     for (int n = 0; n < MOST_ARGS && args[n]; n++) argv[n + 2] = args[n];
     if (status == HT_OK) status = run(of, (char *const *)argv, err, &code, said, sizeof(said));
     if (status != HT_OK) return status;
-    if (ht_interrupted()) return ht_fail(err, HT_INTERRUPTED, "interrupted; nothing was written");
+    if (ht_interrupted()) return ht_fail(err, HT_INTERRUPTED, "interrupted");
     if (code == 0) return HT_OK;
     bool known = code == HT_BAD_INPUT || code == HT_INFEASIBLE;
     return ht_fail(err, known ? (enum ht_status)code : HT_FAILED, "%.900s", said[0] ? said : "Python failed");
