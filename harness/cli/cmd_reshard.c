@@ -211,7 +211,8 @@ static enum ht_status check_alone(const struct resharding *r, struct ht_error *e
     enum ht_status status = HT_OK;
     for (int64_t i = 0; i < n && status == HT_OK; i++)
         if (ht_version_compare(&versions[i], &r->version) != 0)
-            status = ht_fail(err, HT_BAD_INPUT, "--out: %s holds step %lld of another run; expected another folder",
+            status = ht_fail(err, HT_BAD_INPUT,
+                             "--out: %s holds step %lld, not the one to be written; expected another folder",
                              r->options->out, (long long)versions[i].step);
     free(versions);
     ht_catalog_free(&there);
