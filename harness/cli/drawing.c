@@ -3,6 +3,7 @@
 #include "common/base/interrupt.h"
 #include "common/trace/trace.h"
 #include "harness/cli/data_root.h"
+#include "harness/run/output.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -120,18 +121,21 @@ static enum ht_status write_trace(const struct ht_trace *t, FILE *file, struct h
     return status;
 }
 
-/* Hands a report and its trace, where there is one, to a script. */
+/* Hands a report and its trace, where there is one, to a script. A link stays and its target is replaced; a file keeps its mode. */
 static enum ht_status draw(const char *of, const char *script, const json_t *report, const struct ht_trace *t,
                            const char *path, struct ht_error *err)
 {
     FILE *result = NULL, *trace = NULL;
     char of_result[64], of_trace[64];
-    enum ht_status status = open_memory(&result, of_result, err);
+    struct ht_target out;
+    enum ht_status status = ht_target_find(path, err, &out);
+    if (status == HT_OK) status = open_memory(&result, of_result, err);
     if (status == HT_OK) status = write_report(report, result, err);
     if (status == HT_OK && t) status = open_memory(&trace, of_trace, err);
     if (trace) status = write_trace(t, trace, err);
-    const char *args[] = {"--out", path, of_result, trace ? of_trace : NULL, NULL};
+    const char *args[] = {"--out", out.path, of_result, trace ? of_trace : NULL, NULL};
     if (status == HT_OK) status = ht_python_run(of, script, args, err);
+    if (status == HT_OK && out.exists) (void)!chmod(out.path, out.st.st_mode & 07777);
     if (result) fclose(result);
     if (trace) fclose(trace);
     return status;
@@ -156,8 +160,11 @@ enum ht_status ht_draw_plan(const struct ht_result *r, const char *path, struct 
 
 enum ht_status ht_plot_check(const char *path, struct ht_error *err)
 {
-    const char *args[] = {"--check", "--out", path, NULL};
-    return path ? ht_python_run("--plot", "plot.py", args, err) : HT_OK;
+    struct ht_target out;
+    const char *args[] = {"--check", "--out", out.path, NULL};
+    if (!path) return HT_OK;
+    enum ht_status status = ht_target_find(path, err, &out);
+    return status == HT_OK ? ht_python_run("--plot", "plot.py", args, err) : status;
 }
 
 enum ht_status ht_plot(const json_t *report, const struct ht_trace *trace, const char *path, struct ht_error *err)
