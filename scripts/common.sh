@@ -19,6 +19,12 @@ die() {
     exit 1
 }
 
+# refuse TEXT: ends the script for arguments that are wrong.
+refuse() {
+    printf '%s: %s\n' "$(basename "$0")" "$*" >&2
+    exit 2
+}
+
 # quietly LOG COMMAND...: runs the command with its output in the log; prints the end of the log if it fails.
 quietly() {
     local log=$1

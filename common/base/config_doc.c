@@ -292,12 +292,12 @@ static enum ht_status read_event(struct reader *r, struct fy_event *e, int *n_do
 }
 
 /* Reports libfyaml's first error as one line of our form. */
-static enum ht_status syntax_error(struct reader *r, struct fy_diag *diag)
+static enum ht_status syntax_error(struct reader *r, struct fy_diag *diag, bool json)
 {
     void *it = NULL;
     const struct fy_diag_error *e = fy_diag_errors_iterate(diag, &it);
     char text[240];
-    snprintf(text, sizeof(text), "%.180s; expected YAML", e && e->msg ? e->msg : "syntax error");
+    snprintf(text, sizeof(text), "%.180s; expected %s", e && e->msg ? e->msg : "syntax error", json ? "JSON" : "YAML");
     uint32_t line = e && e->line > 0 ? (uint32_t)e->line : r->line ? r->line : 1;
     uint32_t column = e && e->column > 0 ? (uint32_t)e->column : 1;
     return read_error(r, line, column, NULL, text);
@@ -327,7 +327,7 @@ static enum ht_status read_tree(struct reader *r, const char *text, size_t bytes
         st = read_event(r, e, &n_documents);
         fy_parser_event_free(parser, e);
     }
-    if (st == HT_OK && fy_parser_get_stream_error(parser)) st = syntax_error(r, diag);
+    if (st == HT_OK && fy_parser_get_stream_error(parser)) st = syntax_error(r, diag, json);
     if (st == HT_OK && !r->doc->root)
         st = read_error(r, 1, 1, NULL, "the document is empty; expected 'key: value' lines");
 out:

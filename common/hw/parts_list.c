@@ -70,7 +70,7 @@ static enum ht_status split_count(char *word, const char *what, int64_t least, s
     *colon = '\0';
     long long n = strtoll(colon + 1, &end, 10);
     if (end == colon + 1 || *end || n < least || n > 64)
-        return ht_fail(err, HT_BAD_INPUT, "%s: '%.20s' is no count; expected %lld to 64", what, colon + 1,
+        return ht_fail(err, HT_BAD_INPUT, "%s: '%.20s' is not a count; expected %lld to 64", what, colon + 1,
                        (long long)least);
     *count = n;
     return HT_OK;

@@ -12,6 +12,7 @@
 #include "harness/cli/stores.h"
 #include "harness/result/result.h"
 #include "harness/result/table.h"
+#include "harness/run/output.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -195,7 +196,7 @@ static enum ht_status check_out(const struct resharding *r, struct ht_error *err
         ht_store_node_dir(r->options->out, node, dir);
         status = check_outside(r->options, dir, err);
     }
-    return status;
+    return status == HT_OK ? ht_directory_check(r->options->out, err) : status;
 }
 
 /* Checks that the directory has no step but the one to be written: --resume would take the newest, and --keep remove others. */
@@ -210,7 +211,8 @@ static enum ht_status check_alone(const struct resharding *r, struct ht_error *e
     enum ht_status status = HT_OK;
     for (int64_t i = 0; i < n && status == HT_OK; i++)
         if (ht_version_compare(&versions[i], &r->version) != 0)
-            status = ht_fail(err, HT_BAD_INPUT, "--out: %s holds step %lld of another run; expected another folder",
+            status = ht_fail(err, HT_BAD_INPUT,
+                             "--out: %s holds step %lld, not the one to be written; expected another folder",
                              r->options->out, (long long)versions[i].step);
     free(versions);
     ht_catalog_free(&there);

@@ -3,9 +3,12 @@
 #include "common/base/interrupt.h"
 #include "common/trace/trace.h"
 #include "harness/cli/data_root.h"
+#include "harness/run/output.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
 #include <spawn.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -32,6 +35,16 @@ static const char *interpreter(void)
     return access(debian, X_OK) == 0 ? debian : "python3";
 }
 
+/* Waits until the script writes or ends. Hands on an interrupt a second later, once: a terminal's Ctrl-C reaches the script, too, and
+   a second one could disturb it while it removes its files. */
+static void await(int fd, pid_t pid)
+{
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    int tenths = 0;
+    while (poll(&p, 1, 100) <= 0)
+        if (ht_interrupted() && ++tenths == 10) kill(pid, SIGINT);
+}
+
 /* Runs the script and keeps the last line that it wrote to standard error. */
 static enum ht_status run(const char *of, char *const argv[], struct ht_error *err, int *code, char *said, size_t n)
 {
@@ -48,7 +61,9 @@ static enum ht_status run(const char *of, char *const argv[], struct ht_error *e
     FILE *in = fdopen(ends[0], "r");
     char line[SAID_BYTES];
     said[0] = '\0';
-    while (in && !failed && fgets(line, sizeof(line), in)) {
+    while (in && !failed) {
+        await(ends[0], pid);
+        if (!fgets(line, sizeof(line), in)) break;
         line[strcspn(line, "\n")] = '\0';
         if (line[0]) snprintf(said, n, "%s", line);
     }
@@ -75,7 +90,7 @@ enum ht_status ht_python_run(const char *of, const char *script, const char *con
     for (int n = 0; n < MOST_ARGS && args[n]; n++) argv[n + 2] = args[n];
     if (status == HT_OK) status = run(of, (char *const *)argv, err, &code, said, sizeof(said));
     if (status != HT_OK) return status;
-    if (ht_interrupted()) return ht_fail(err, HT_INTERRUPTED, "interrupted; nothing was written");
+    if (ht_interrupted()) return ht_fail(err, HT_INTERRUPTED, "interrupted");
     if (code == 0) return HT_OK;
     bool known = code == HT_BAD_INPUT || code == HT_INFEASIBLE;
     return ht_fail(err, known ? (enum ht_status)code : HT_FAILED, "%.900s", said[0] ? said : "Python failed");
@@ -106,18 +121,21 @@ static enum ht_status write_trace(const struct ht_trace *t, FILE *file, struct h
     return status;
 }
 
-/* Hands a report and its trace, where there is one, to a script. */
+/* Hands a report and its trace, where there is one, to a script. A link stays and its target is replaced; a file keeps its mode. */
 static enum ht_status draw(const char *of, const char *script, const json_t *report, const struct ht_trace *t,
                            const char *path, struct ht_error *err)
 {
     FILE *result = NULL, *trace = NULL;
     char of_result[64], of_trace[64];
-    enum ht_status status = open_memory(&result, of_result, err);
+    struct ht_target out;
+    enum ht_status status = ht_target_find(path, err, &out);
+    if (status == HT_OK) status = open_memory(&result, of_result, err);
     if (status == HT_OK) status = write_report(report, result, err);
     if (status == HT_OK && t) status = open_memory(&trace, of_trace, err);
     if (trace) status = write_trace(t, trace, err);
-    const char *args[] = {"--out", path, of_result, trace ? of_trace : NULL, NULL};
+    const char *args[] = {"--out", out.path, of_result, trace ? of_trace : NULL, NULL};
     if (status == HT_OK) status = ht_python_run(of, script, args, err);
+    if (status == HT_OK && out.exists) (void)!chmod(out.path, out.st.st_mode & 07777);
     if (result) fclose(result);
     if (trace) fclose(trace);
     return status;
@@ -142,8 +160,11 @@ enum ht_status ht_draw_plan(const struct ht_result *r, const char *path, struct 
 
 enum ht_status ht_plot_check(const char *path, struct ht_error *err)
 {
-    const char *args[] = {"--check", "--out", path, NULL};
-    return path ? ht_python_run("--plot", "plot.py", args, err) : HT_OK;
+    struct ht_target out;
+    const char *args[] = {"--check", "--out", out.path, NULL};
+    if (!path) return HT_OK;
+    enum ht_status status = ht_target_find(path, err, &out);
+    return status == HT_OK ? ht_python_run("--plot", "plot.py", args, err) : status;
 }
 
 enum ht_status ht_plot(const json_t *report, const struct ht_trace *trace, const char *path, struct ht_error *err)

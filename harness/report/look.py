@@ -8,8 +8,6 @@ import matplotlib.pyplot as plt
 import numpy
 from matplotlib.patches import Patch
 
-from writing import replacing
-
 WIDTH = 12.5  # inches; the same for all figures, so that their letters have one size on the page
 DPI = 120
 # Okabe and Ito's palette, then colours that can be told from it.
@@ -82,15 +80,17 @@ def write(figure, path, dpi=DPI):
     there with the same pixels stays as it is, with the hashes that scripts/redraw noted in it."""
     path = str(path)
     ending = os.path.splitext(path)[1].lower()[1:]
+    partial = f"{path}.{os.getpid()}.partial"
     meta = {"Date": None} if ending == "svg" else {"Software": None} if ending == "png" else None
     try:
-        with replacing(path) as partial:
-            figure.savefig(partial, dpi=dpi, bbox_inches="tight", format=ending, metadata=meta)
-            if ending == "png":
-                reduce(partial)
-                if same_pixels(partial, path):
-                    os.unlink(partial)
+        figure.savefig(partial, dpi=dpi, bbox_inches="tight", format=ending, metadata=meta)
+        if ending == "png":
+            reduce(partial)
+        if ending != "png" or not same_pixels(partial, path):
+            os.replace(partial, path)
     finally:
+        if os.path.exists(partial):
+            os.unlink(partial)
         plt.close(figure)
 
 

@@ -11,6 +11,7 @@ and what a change brings.
 import argparse
 import io
 import json
+import os
 import sys
 
 sys.dont_write_bytecode = True
@@ -18,7 +19,7 @@ sys.dont_write_bytecode = True
 import traces
 from page import Page
 from traces import stop
-from writing import replacing, unwritten
+from writing import unwritten
 
 KINDS = (".svg", ".png", ".html")
 
@@ -154,14 +155,23 @@ def page(root, trace):
 
 
 def write_page(text, path):
-    with replacing(path) as partial, open(partial, "w", encoding="utf-8") as file:
-        file.write(text)
+    partial = f"{path}.{os.getpid()}.partial"
+    try:
+        with open(partial, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(partial, path)
+    finally:
+        if os.path.exists(partial):
+            os.unlink(partial)
 
 
 def check(path):
-    """Ends with one line where the file's kind is unknown or cannot be drawn here."""
+    """Ends with one line where the file cannot be written, or its kind is unknown or cannot be drawn here."""
     if not path.lower().endswith(KINDS):
         stop(f"{traces.shown(path)}: expected a name that ends in {', '.join(KINDS[:-1])} or {KINDS[-1]}")
+    folder = os.path.dirname(path) or "."
+    if not os.path.isdir(folder):
+        stop(f"{traces.shown(path)}: cannot be written: No such file or directory")
     if not path.lower().endswith(".html"):
         import backend  # noqa: F401: says what is missing
 

@@ -8,8 +8,10 @@ An error is one line on standard error; the exit status is 2 for bad input, 3 if
 """
 
 import argparse
+import csv
 import html
 import json
+import os
 import pathlib
 import sys
 
@@ -17,7 +19,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 from traces import shown
-from writing import replacing, status_of
+from writing import status_of
 
 
 def stop(code, text):
@@ -422,8 +424,10 @@ def provenance(page, experiments):
 
 
 def write(path, text):
-    with replacing(path) as partial:
-        pathlib.Path(partial).write_text(text, encoding="utf-8")
+    path = path.resolve()  # keeps a link and replaces its target
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)
 
 
 def simulated(page, experiments, folder):
@@ -447,9 +451,12 @@ def main():
     parser.add_argument("--out", help="where page and figures go [DIR]")
     parser.add_argument("--json", action="store_true", help="print what was written as JSON")
     args = parser.parse_args()
-    of_days = days.load(args.folder) if pathlib.Path(args.folder).is_dir() else []
-    replayed = replays.load(args.folder) if pathlib.Path(args.folder).is_dir() else []
-    experiments = results.load(args.folder, may_lack=bool(of_days or replayed))
+    try:
+        of_days = days.load(args.folder) if pathlib.Path(args.folder).is_dir() else []
+        replayed = replays.load(args.folder) if pathlib.Path(args.folder).is_dir() else []
+        experiments = results.load(args.folder, may_lack=bool(of_days or replayed))
+    except (ValueError, TypeError, csv.Error) as why:  # TypeError: a line of CSV that was cut off
+        raise BadInput(f"{args.folder}: not results that hetbench experiment wrote: {why}") from None
     found = recoveries.load(args.folder) + of_days + replayed
     folder = pathlib.Path(args.out or args.folder)
     (folder / "figures").mkdir(parents=True, exist_ok=True)
@@ -489,6 +496,8 @@ if __name__ == "__main__":
         main()
     except BadInput as why:
         stop(2, str(why))
+    except BrokenPipeError:
+        stop(1, "standard output cannot be written")
     except OSError as why:
         stop(status_of(why), f"{why.filename or 'the report'}: cannot be written or read: {why.strerror or why}")
     except KeyboardInterrupt:

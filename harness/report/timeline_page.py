@@ -16,7 +16,7 @@ sys.dont_write_bytecode = True
 
 from page import Page
 from traces import CLASS_COLOURS, CLASS_NAMES, OTHER, Trace, in_order, seconds
-from writing import replacing, unwritten
+from writing import unwritten
 
 AROUND = 0.35  # of an iteration: how much of its neighbours the page has
 STYLE = """
@@ -109,8 +109,7 @@ def main():
     args = parser.parse_args()
     trace = Trace(args.trace)
     try:
-        with replacing(args.out) as partial:
-            pathlib.Path(partial).write_text(page_of(trace, args.title or trace.schedule, args.note, {}, args.iteration), encoding="utf-8")
+        pathlib.Path(args.out).write_text(page_of(trace, args.title or trace.schedule, args.note, {}, args.iteration), encoding="utf-8")
     except OSError as why:
         unwritten(args.out, why)
 

@@ -424,8 +424,8 @@ mkdir -p empty
 refused 2 "empty: holds no results.json" report empty
 refused 2 "broken/results.json: not a results file" report broken
 mkdir -p binary cut && printf '\377\0' >binary/results.csv && head -c 900 small/results.csv >cut/results.csv
-refused 2 "binary/results.csv: not a results file that hetbench experiment wrote: 'utf-8' codec can't decode byte 0xff" report binary
-refused 2 "cut/results.csv: not a results file that hetbench experiment wrote: " report cut
+refused 2 "binary: not results that hetbench experiment wrote: 'utf-8' codec can't decode byte 0xff" report binary
+refused 2 "cut: not results that hetbench experiment wrote: " report cut
 "$python" -c 'import matplotlib' 2>/dev/null || finish
 "$python" -c 'import matplotlib' 2>/dev/null || exit 0
 export MPLCONFIGDIR=$work/mpl

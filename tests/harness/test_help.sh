@@ -68,4 +68,12 @@ run 0 sim zero_offload "${tiny[@]}"
 grep -q "(simulated)" out || fail "sim does not say that its numbers are simulated"
 run 0 train in_memory "${tiny[@]}" --data "$text" --steps 1
 grep -q "(measured)" out || fail "train does not say that its numbers are measured"
+
+# Scripts refuse what they do not know, with one line, before they install or build anything.
+for words in "quickstart --nosuch" "quickstart --data none" "quickstart --steps x" "check --nosuch" "check --only x" "scripts/bench x" "scripts/gpu-bundle x"; do
+    status=0
+    # shellcheck disable=SC2086 # words
+    "$root"/$words >out 2>err </dev/null || status=$?
+    if [ "$status" != 2 ] || [ -s out ] || [ "$(wc -l <err)" != 1 ]; then fail "$words: status $status: $(cat out err)"; fi
+done
 finish

@@ -214,7 +214,7 @@ run 0 reshard new --to 1,1,1 --out again --check
 run 0 reshard new --to 2,1,1 --out again --check
 run 0 train in_memory --model gpt-mini "${common[@]}" --steps 4 --store again --resume
 find again | sort >before
-refused 2 "--out: again holds step 4 of another run; expected another folder" reshard new --to 1,1,1 --out again
+refused 2 "--out: again holds step 4, not the one to be written; expected another folder" reshard new --to 1,1,1 --out again
 find again | sort | diff before - || fail "a refused reshard wrote into another run's folder"
 refused 3 "node 0: two steps in --store-memory take .* GB, and training .* GB; the node's memory has " train in_memory --model gpt-mini \
     "${common[@]}" --host-memory 1MB --store full --store-memory "$memory/full"

@@ -159,7 +159,7 @@ START_TEST(strict_json)
     struct sample s = {0};
     const char *text = "{\"layers\": 1, name: x}";
     ck_assert_int_eq(load(text, strlen(text), "t.json", &err, &s), HT_BAD_INPUT);
-    ck_assert_msg(strncmp(err.text, "t.json:1:", 9) == 0, "%s", err.text);
+    ck_assert_msg(strncmp(err.text, "t.json:1:", 9) == 0 && strstr(err.text, "; expected JSON"), "%s", err.text);
 }
 END_TEST
 

@@ -331,9 +331,9 @@ static const struct {
 } bad_lists[] = {
     {"gpus=rtx4090", "the memory of a node is missing; expected for example --ram 128GB"},
     {"gpus=rtx4909;ram=1TB", "unknown gpu 'rtx4909'; expected 'rtx4090'?"},
-    {"gpus=rtx4090:0;ram=1TB", "gpus: '0' is no count; expected 1 to 64"},
-    {"gpus=rtx4090:65;ram=1TB", "gpus: '65' is no count; expected 1 to 64"},
-    {"gpus=rtx4090:2y;ram=1TB", "gpus: '2y' is no count"},
+    {"gpus=rtx4090:0;ram=1TB", "gpus: '0' is not a count; expected 1 to 64"},
+    {"gpus=rtx4090:65;ram=1TB", "gpus: '65' is not a count; expected 1 to 64"},
+    {"gpus=rtx4090:2y;ram=1TB", "gpus: '2y' is not a count"},
     {"gpus=rtx4090:2x;ram=1TB", "gpus: '' is not a number of nodes; expected 1 to 512"},
     {"gpus=rtx4090:2x0;ram=1TB", "gpus: '0' is not a number of nodes; expected 1 to 512"},
     {"gpus=a100:2;ram=1TB", "unknown gpu 'a100'; expected one of 'a100-40gb', 'a100-80gb'"},
