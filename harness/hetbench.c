@@ -6,6 +6,7 @@
 
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -18,6 +19,19 @@ static void fill_streams(void)
     if (fd > STDERR_FILENO) close(fd);
 }
 
+/* Prints the error in one piece: what starts the ranks writes to the same stream. */
+static void print_error(const struct ht_error *err)
+{
+    char *text = NULL;
+    size_t n = 0;
+    FILE *f = open_memstream(&text, &n);
+    int at = fprintf(f, "hetbench: ");
+    ht_print_wrapped(err->text[0] ? err->text : "failed without a reason", at, "  ", "", ht_terminal_columns(), f);
+    fclose(f);
+    fwrite(text, 1, n, stderr);
+    free(text);
+}
+
 int main(int argc, char **argv)
 {
     struct ht_error err = {0};
@@ -27,10 +41,6 @@ int main(int argc, char **argv)
     ht_interrupt_install();
     enum ht_status status = ht_hetbench(argc, argv, &err);
     status = ht_flush_stdout(status, &err);
-    if (status != HT_OK) {
-        int at = fprintf(stderr, "hetbench: ");
-        ht_print_wrapped(err.text[0] ? err.text : "failed without a reason", at, "  ", "", ht_terminal_columns(),
-                         stderr);
-    }
+    if (status != HT_OK) print_error(&err);
     return (int)status;
 }

@@ -273,8 +273,9 @@ static enum ht_status start(struct supervisor *s, struct ht_error *err)
     remove_old_files(s, number);
     ht_journal_set(&s->journal, "incarnation", number);
     json_array_append_new(ht_journal_list(&s->journal, "runs"),
-                          json_pack("{s:I,s:s,s:I}", "incarnation", (json_int_t)number, "nodes", s->choice->use,
-                                    "saved", (json_int_t)ht_journal_number(&s->journal, "saved")));
+                          json_pack("{s:I,s:s,s:I,s:I}", "incarnation", (json_int_t)number, "nodes", s->choice->use,
+                                    "saved", (json_int_t)ht_journal_number(&s->journal, "saved"), "safe",
+                                    (json_int_t)ht_journal_number(&s->journal, "safe")));
     keep_losses(s);
     enum ht_status status = ht_journal_write(&s->journal, err);
     if (status != HT_OK) return status;

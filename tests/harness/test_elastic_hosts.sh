@@ -53,7 +53,7 @@ begin() {
 }
 
 # end NODES CAUSES: Ctrl-C, which saves. The incarnations' nodes and the causes of the recoveries have to be these. Each goes on from the
-# newest save; a join from the last step.
+# newest step that is safe, or a newer one: what a lost host had not yet copied is lost with it. A join goes on from the last step.
 end() {
     local status=0
     until_true saved "$(state 'd["runs"][-1]["from"]')"
@@ -64,8 +64,8 @@ end() {
     grep -q "^hetbench: interrupted after [0-9]* of 100000 steps" err || fail "Ctrl-C: $(cat err)"
     [ "$(state '[r["nodes"] for r in d["runs"]]')" = "$1" ] || fail "nodes: $(state 'd["runs"]')"
     [ "$(state '[r["cause"] for r in d["recoveries"]]')" = "$2" ] || fail "causes: $(state 'd["recoveries"]')"
-    [ "$(state '[r["whole"] and r["from_step"] >= s["saved"] > 0 for r, s in zip(d["recoveries"], d["runs"][1:])]')" = "[True, True]" ] ||
-        fail "steps lost: $(state 'd["recoveries"]')"
+    [ "$(state '[r["whole"] and r["from_step"] >= s["safe"] > 0 for r, s in zip(d["recoveries"], d["runs"][1:])]')" = "[True, True]" ] ||
+        fail "steps lost: $(state 'd["recoveries"], d["runs"]')"
     [ "$(state 'all(r["at_step"] == r["from_step"] for r in d["recoveries"] if r["cause"] == "nodes changed")')" = True ] ||
         fail "the join lost steps: $(state 'd["recoveries"]')"
     state '[{k: r[k] for k in r if k.endswith("_s")} for r in d["recoveries"]]'
