@@ -6,9 +6,9 @@ sequences.
 
 Pipelines of eight stages of eight parts, as many as there are GPUs for, in Megatron-LM's order; micro-batches of one sequence, every
 block recomputed. First `verify` builds the graph and proves it, then `sim --every-replica` does that and simulates an iteration, then
-`sim` alone, which does it for one of equal pipelines (common/schedule/fold.h). Time is that of the processor, user and system, so that other
-work on the machine counts little; memory is the most that was resident. The reference is the first line's time and memory for an op of the
-whole graph.
+`sim` alone, which does it for one part of one of equal pipelines (common/schedule/fold.h). Time is that of the processor, user and
+system, so that other work on the machine counts little; memory is the most that was resident. The reference is the first line's time
+and memory for an op of the whole graph.
 """
 import json
 import os
