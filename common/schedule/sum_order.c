@@ -11,7 +11,7 @@
 /* A term or a sum. 0: nothing, to which adding adds nothing. */
 typedef uint64_t expression;
 
-/* What a step adds to the parameters of a unit, or of the half of one whose halves are apart. */
+/* A step: the sum that it adds to the parameters of a unit, or of one half of a unit whose halves are apart. */
 struct step {
     int32_t unit;
     unsigned half; /* else 0 */
