@@ -312,7 +312,8 @@ enum ht_status ht_fold_build(const struct ht_scenario *sc, const struct ht_layou
     *out = NULL;
     for (size_t i = 0; sc->folds && i < HT_COUNT(ways) && !status && !*out; i++) {
         bool narrower = i == 1 || i == 3; /* than the way before, which was found to share too much */
-        if ((ways[i].parts && (l->tp == 1 || !builder->parts_differ)) || (narrower && !shared)) continue;
+        if (ways[i].parts && (l->tp == 1 || !builder->parts_differ)) continue;
+        if (narrower && (!shared || l->n_replicas == 1)) continue;
         status = build_copy(sc, l, ways[i], builder, &why, &shared, err, out);
         if (!first) first = why;
     }

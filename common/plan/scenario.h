@@ -28,7 +28,7 @@ struct ht_scenario {
     int64_t seq;                /* tokens per sequence */
     struct ht_numerics numerics;
     struct ht_control control;
-    bool folds; /* graphs are for times and memory alone, and may leave out equal replicas (common/schedule/fold.h) */
+    bool folds; /* graphs are for times and memory alone, and may leave out copies (common/schedule/fold.h) */
 };
 
 enum { HT_NO_SSDS = -1 };

@@ -142,7 +142,7 @@ static enum ht_status decide(const struct ht_options *o, struct ht_error *err, s
     return status == HT_INFEASIBLE ? infeasible(job, "infeasible", err) : status;
 }
 
-/* Returns true if a job of this extent is for times and memory alone. Jitter makes equal replicas differ. */
+/* Returns true if a job of this extent is for times and memory alone. Jitter makes copies differ. */
 static bool folds(const struct ht_options *o, enum ht_job_extent extent)
 {
     return (extent == HT_JOB_PRICED || o->plan.folds) && !o->sim.every_replica && !o->sim.jitter_percent;

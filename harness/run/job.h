@@ -43,7 +43,7 @@ struct ht_job {
 enum ht_job_extent {
     HT_JOB_PLAN,      /* up to the plan */
     HT_JOB_PROVED,    /* and the schedule, proved */
-    HT_JOB_PRICED,    /* and the costs of all ops, for searches: without the bound; equal replicas may be left out */
+    HT_JOB_PRICED,    /* and the costs of all ops, for searches: without the bound; copies may be left out */
     HT_JOB_TIMED,     /* the same of the whole schedule */
     HT_JOB_BOUNDED,   /* the schedule, proved, and the bound of its memory */
     HT_JOB_COSTS,     /* and the costs of all ops */

@@ -31,7 +31,7 @@ struct ht_plan_options {
     int64_t n_set;
     bool any_fit;                          /* ht_settings.any_fit */
     bool progress;                         /* how far a planner is, on standard error */
-    bool folds;                            /* the graph may leave out equal replicas (common/schedule/fold.h) */
+    bool folds;                            /* the graph may leave out copies (common/schedule/fold.h) */
     const char *profiles[HT_MAX_PROFILES]; /* joined */
     int64_t n_profiles;
     const char *load; /* graph file that stands for system and scenario */
